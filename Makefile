@@ -1,0 +1,78 @@
+# Everything here needs Python 3.11 or newer with pip, and nothing else: `make setup` fetches the rest into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.setup-done
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test lint types imports docs battery overhead kill soak kills-short clean distclean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## create .venv and install the package with its tools, at the pinned versions
+
+# Runs again only when the dependencies or the pins change. A working .venv is kept, whatever PYTHON says.
+$(INSTALLED): pyproject.toml constraints.txt
+	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "Farfield needs Python 3.11 or newer; '$(PYTHON)' is" \
+	      "$$($(PYTHON) -c 'import platform; print(platform.python_version())' 2>/dev/null || echo 'not a working interpreter')." >&2; \
+	    for name in python3.15 python3.14 python3.13 python3.12 python3.11; do \
+	      if $$name -c '' 2>/dev/null; then \
+	        echo "This machine has $$name. Name it: make PYTHON=$$name setup" >&2; exit 1; \
+	      fi; \
+	    done; \
+	    echo "Install one and name it: make PYTHON=/path/to/python3.11 setup" >&2; exit 1; \
+	  fi; \
+	  $(PYTHON) -m venv --clear $(VENV); \
+	fi
+	@echo "Installing into $(VENV); the first time takes a few minutes."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
+	@touch $@
+
+demo: setup ## compare five methods on digits turned by angles they were not trained on; writes demo/
+	$(BIN)/farfield bench rotated-digits --algorithms erm,local-only,fedavg,fedprox,scaffold --seeds 2 --out demo --fresh
+
+test: setup ## the test suite, without the long proofs
+	$(BIN)/python -m pytest -q
+
+lint: setup ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+imports: setup ## import-linter: dependencies point one way
+	$(BIN)/lint-imports --no-logo
+
+docs: setup ## build the documentation, warnings are errors
+	$(BIN)/sphinx-build -E -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+battery: setup ## what every method must pass
+	$(BIN)/python -m pytest -q tests/battery
+
+overhead: setup ## time of a round against a bare PyTorch loop
+	$(BIN)/python benchmarks/overhead.py
+
+# The long proofs run one at a time: they kill processes and watch the clock.
+LONG := $(BIN)/python -m pytest -q -m long -n 0 tests/kills
+
+kill: setup ## the long proofs: runs that are killed and resumed
+	$(LONG) --timeout 3600
+
+soak: kill ## the same as kill
+
+kills-short: setup ## the long proofs, cut short enough for every change
+	FARFIELD_SHORT=1 $(LONG)
+
+clean: ## remove caches and built files; .venv stays
+	rm -rf build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## clean, and remove .venv
+	rm -rf $(VENV)

@@ -1,0 +1,30 @@
+"""Farfield: federated learning that holds up on clients it has never seen.
+
+    import farfield as ff
+    result = ff.bench("rotated-digits", algorithms=["fedavg", "fedprox"], seeds=3)
+    result.table()
+    result.report("report.html")
+"""
+
+from importlib.metadata import version
+
+from farfield.algorithms import FedAvg, register
+from farfield.bench import BenchResult, bench, load_model, train
+from farfield.errors import UserError
+from farfield.models import ModelSpec
+from farfield.tasks import Domain, Task
+
+__version__ = version("farfield")
+
+__all__ = [
+    "BenchResult",
+    "Domain",
+    "FedAvg",
+    "ModelSpec",
+    "Task",
+    "UserError",
+    "bench",
+    "load_model",
+    "register",
+    "train",
+]

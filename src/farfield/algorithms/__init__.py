@@ -1,0 +1,22 @@
+"""Methods, one file each. The base class is FedAvg; a new file here is found by itself."""
+
+from farfield.algorithms.fedavg import FedAvg, Local
+from farfield.algorithms.registry import AlgorithmError, build, discover, method, names, params_of, parts, register, use
+from farfield.algorithms.state import Aggregate, State
+
+discover()
+
+__all__ = [
+    "Aggregate",
+    "AlgorithmError",
+    "FedAvg",
+    "Local",
+    "State",
+    "build",
+    "method",
+    "names",
+    "params_of",
+    "parts",
+    "register",
+    "use",
+]

@@ -1,0 +1,67 @@
+"""FedSGD: one full-batch gradient a client and round, one server step.
+
+    McMahan et al., AISTATS 2017, section 2; FedILC's baseline with server Adam (Zhu et al. 2022).
+
+The update of a client is −η_l ∇R_c over all its rows, so with the plain server optimizer this equals FedAvg with one
+full-batch local step. FedILC's setting is lr=1, server_optimizer=adam, server_bias_correction=true, server_beta2=0.999,
+server_epsilon=1e-8, and its rate as server_lr.
+
+Differs from the paper in: nothing known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.registry import register
+from farfield.algorithms.state import State
+from farfield.federation.client import Client
+from farfield.federation.federation import Federation, Replies
+from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.models import Model, task_loss
+
+
+@register
+class FedSGD(FedAvg):
+    """One full-batch gradient from each client, averaged."""
+
+    name: ClassVar[str] = "fedsgd"
+    family: ClassVar[str] = "baseline"
+    paper: ClassVar[str] = "McMahan et al., AISTATS 2017, section 2"
+    differences: ClassVar[tuple[str, ...]] = ()
+    phases: ClassVar[tuple[str, ...]] = ("full_gradient",)
+    fedavg_when: ClassVar[Mapping[str, Any] | None] = {"batch_size": 0, "local_steps": 1}
+
+    def round(self, fed: Federation, state: State) -> State:
+        gradients = fed.map(self.full_gradient, state.model)
+        return state.step(self.aggregate(gradients))
+
+    @phase(
+        gradient=Sends("parameters", "gradient of the mean loss over all training rows", server_sees="sum"),
+        loss=Sends(SCALAR, "mean training loss"),
+        buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
+    )
+    def full_gradient(self, client: Client, model: Model) -> Named:
+        rows = client.samples
+        gradient = torch.zeros_like(model.vector)
+        total = 0.0
+        model.train()
+        for x, y in client.sweep(client.training):
+            loss = task_loss(model(x), y) * (len(y) / rows)
+            model.backward(loss)
+            gradient += model.gradient
+            total += float(loss.detach())
+        client.steps += 1
+        client.examples += rows
+        reply: dict[str, Tensor | float] = {"gradient": gradient, "loss": total}
+        if model.layout.buffers and model.spec.norm == "average":
+            reply["buffers"] = model.buffer_vector.clone()
+        return reply
+
+    def updates(self, replies: Replies) -> Tensor:
+        return -self.params.lr * replies.stack("gradient")

@@ -1,0 +1,87 @@
+"""The two ends of the table: everybody's data in one place, and nobody's data but one's own.
+
+ERM pools the training rows of all clients and trains on them: what could be had if data might move. Local-only trains
+each client on its own and shares nothing: what a client has without a federation. Neither is a federated method.
+
+    Vapnik. The Nature of Statistical Learning Theory. 1995.
+
+Local steps: a round of ERM passes over the pooled rows as often as a client passes over its own, so that ERM takes
+about as many steps in a round as all clients together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.registry import register
+from farfield.algorithms.state import State
+from farfield.federation.client import Client
+from farfield.federation.federation import Federation
+from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.models import Model, ModelState
+
+
+@register
+class ERM(FedAvg):
+    """Centralized training on the pooled rows: an upper reference, not federated."""
+
+    name: ClassVar[str] = "erm"
+    family: ClassVar[str] = "reference"
+    paper: ClassVar[str] = "Vapnik 1995"
+    differences: ClassVar[tuple[str, ...]] = ("the raw data leaves every client: a reference, not a federated method",)
+    not_composable: ClassVar[str] = "pools the data, so there are no clients' updates for a server rule"
+    pooled: ClassVar[bool] = True
+
+
+@register
+class LocalOnly(FedAvg):
+    """Each client alone: results are the mean over the clients' own models."""
+
+    name: ClassVar[str] = "local-only"
+    family: ClassVar[str] = "reference"
+    paper: ClassVar[str] = ""
+    differences: ClassVar[tuple[str, ...]] = ("models are sent for evaluation only and are never averaged",)
+    not_composable: ClassVar[str] = "never aggregates, so there is nothing for a server rule to do"
+    fedavg_with_one_client: ClassVar[bool] = True
+
+    def round(self, fed: Federation, state: State) -> State:
+        replies = fed.map(self.train, state.model)
+        own = {f"model-{r.client}": r.values["parameters"] for r in replies}
+        own |= {f"buffers-{r.client}": r.values["buffers"] for r in replies if "buffers" in r.values}
+        losses = replies.stack("loss").double()
+        return state.keep({"loss": float(losses.mean())}, **own)  # type: ignore[arg-type]
+
+    @phase(
+        parameters=Sends("parameters", "the client's own model, for evaluation only"),
+        loss=Sends(SCALAR, "mean training loss over the local steps"),
+        buffers=Sends("buffers", "the client's own running statistics", optional=True),
+    )
+    def train(self, client: Client, model: Model, **shared: Any) -> Named:
+        _load_own_model(client, model)
+        trained = super().train(client, model, **shared)
+        client.state["parameters"] = model.vector.clone()
+        reply: dict[str, Tensor | float] = {"parameters": model.vector.clone(), "loss": trained["loss"]}
+        if model.layout.buffers:
+            client.state["buffers"] = reply["buffers"] = model.buffer_vector.clone()
+        return reply
+
+    def evaluate(self, client: Client, model: Model) -> Named:
+        _load_own_model(client, model)
+        return super().evaluate(client, model)
+
+    def models(self, state: State) -> list[ModelState]:
+        clients = sorted(int(name.removeprefix("model-")) for name in state.extras if name.startswith("model-"))
+        own = [
+            ModelState(state.extras[f"model-{c}"], state.extras.get(f"buffers-{c}", state.model.buffers))
+            for c in clients
+        ]
+        return own or [state.model]
+
+
+def _load_own_model(client: Client, model: Model) -> None:
+    if "parameters" in client.state:
+        own = client.state.get("buffers", model.buffer_vector)
+        model.load(ModelState(client.state["parameters"], own.clone()))

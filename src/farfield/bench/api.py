@@ -1,0 +1,129 @@
+"""The main job from Python: the same as `farfield bench`, in a call."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farfield.bench.plan import Plan, PlanError, make_plan
+from farfield.bench.sweep import Observer, open_sweep, run_sweep
+from farfield.records.atomic import write_json
+from farfield.report.collect import Sweep, collect
+from farfield.report.page import write_report
+from farfield.report.tables import ResultTable, result_table
+from farfield.tasks import Task, load
+
+
+class BenchResult:
+    """What a bench found: `rows` (one a run), `table()`, `report(path)`, `json(path)`."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+
+    @property
+    def folder(self) -> Path:
+        return self.sweep.folder
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.sweep.rows
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        return self.sweep.failures
+
+    def table(self, rule: str | None = None) -> list[dict[str, Any]]:
+        """One flat dict a method, ready for `pandas.DataFrame`. `rule` is the selection rule, the first by default."""
+        return self.results(rule).to_dicts()
+
+    def results(self, rule: str | None = None) -> ResultTable:
+        return result_table(self.sweep, rule or self.sweep.plan["rules"][0])
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the page; by default `report.html` in the bench's folder."""
+        return write_report(self.sweep, Path(path) if path is not None else self.folder / "report.html")
+
+    def json(self, path: str | Path) -> Path:
+        write_json(Path(path), self.rows)
+        return Path(path)
+
+    def __str__(self) -> str:
+        return self.results().markdown()
+
+
+def bench(
+    task: str | Task,
+    algorithms: Sequence[str] | None = None,
+    *,
+    held_out: Sequence[str] | None = None,
+    seeds: int | Sequence[int] = 3,
+    rounds: int | None = None,
+    partition: str | None = None,
+    clients: int | None = None,
+    cohort: int | None = None,
+    validation: float = 0.1,
+    evaluate_every: int | None = None,
+    rules: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    workers: int = 1,
+    parallel: int | None = None,
+    checkpoint_every: int = 10,
+    out: str | Path | None = None,
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> BenchResult:
+    """Leave-one-domain-out: every method, on every held-out domain, for every seed.
+
+    `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
+    (a temporary folder if none is given) and can be resumed from there.
+    """
+    task = load(task) if isinstance(task, str) else task
+    plan = make_plan(
+        task,
+        algorithms=algorithms,
+        held_out=held_out,
+        seeds=seeds,
+        rounds=rounds,
+        partition=partition,
+        clients=clients,
+        cohort=cohort,
+        validation=validation,
+        evaluate_every=evaluate_every,
+        rules=rules,
+        settings=settings,
+    )
+    folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
+    open_sweep(plan, folder, resume=resume)
+    return execute(
+        plan, task, folder, workers=workers, parallel=parallel, checkpoint_every=checkpoint_every, observer=observer
+    )
+
+
+def execute(
+    plan: Plan,
+    task: Task,
+    folder: Path,
+    *,
+    workers: int = 1,
+    parallel: int | None = None,
+    checkpoint_every: int = 10,
+    observer: Observer | None = None,
+) -> BenchResult:
+    """Run what is missing of a plan and read the whole back."""
+    for name, value in (("workers", workers), ("parallel", parallel), ("checkpoint_every", checkpoint_every)):
+        if value is not None and value < 1:
+            raise PlanError(f"{name} must be at least 1, not {value}")
+    at_once = parallel if parallel is not None else (1 if workers > 1 else os.cpu_count() or 1)
+    run_sweep(
+        plan,
+        task,
+        folder,
+        parallel=at_once,
+        workers=workers,
+        checkpoint_every=checkpoint_every,
+        observer=observer,
+    )
+    return BenchResult(collect(folder, "bench"))

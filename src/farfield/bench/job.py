@@ -1,0 +1,284 @@
+"""One run: a method on the source domains, measured on the held-out one, recorded so that it can be resumed."""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from farfield.algorithms import FedAvg, State
+from farfield.bench.plan import Job, Plan
+from farfield.bench.snapshot import from_tensors, to_tensors
+from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Traffic
+from farfield.federation.local import LocalFederation
+from farfield.federation.population import Population
+from farfield.models import build_model, hash_states
+from farfield.protocol.cohort import cohort, validation_clients
+from farfield.protocol.evaluation import HeldOut
+from farfield.protocol.holdout import source_domains
+from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.task import Task
+
+#: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
+VALIDATION_CLIENTS = 100
+#: A federation that misses its quorum this often in a row is not coming back by itself.
+MISSED_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is, for whoever watches."""
+
+    job: Job
+    round: int
+    rounds: int
+    loss: float | None = None
+    validation: float | None = None
+
+
+Watch = Callable[[Progress], None]
+OnBetter = Callable[[State, float], None]
+
+
+def run_job(
+    plan: Plan,
+    task: Task,
+    job: Job,
+    folder: Path,
+    *,
+    workers: int = 1,
+    checkpoint_every: int = 10,
+    watch: Watch = lambda _: None,
+    on_better: OnBetter = lambda state, validation: None,
+) -> dict[str, Any]:
+    """Run a job, or what is left of it, and return its result. A finished one is not run again.
+
+    `on_better` is called with the state whenever source validation is better than ever before in this run.
+    """
+    records = RunFolder(folder)
+    with records.writing():
+        return _run_locked(plan, task, job, records, workers, checkpoint_every, watch, on_better)
+
+
+def _run_locked(
+    plan: Plan,
+    task: Task,
+    job: Job,
+    records: RunFolder,
+    workers: int,
+    checkpoint_every: int,
+    watch: Watch,
+    on_better: OnBetter,
+) -> dict[str, Any]:
+    config = plan.job_config(job)
+    if records.exists:
+        changed = difference(records.config, config)
+        if changed:
+            raise RecordsError(f"'{records.path}' holds another run: {changed}")
+        if records.result is not None:
+            return records.result
+    else:
+        records.create(config)
+
+    held_out = [domain for domain in (job.held_out, job.inner) if domain is not None]
+    sources = source_domains(task, held_out)
+    algorithm = plan.algorithm(job.algorithm)
+    partition = Partition(kind="pooled") if algorithm.pooled else Partition.parse(plan.partition)
+    population = Population(
+        sources,
+        make_clients(
+            sources,
+            partition=partition,
+            clients=None if algorithm.pooled else plan.clients,
+            validation=plan.validation,
+            seed=job.seed,
+            kind=task.kind,
+        ),
+    )
+    spec = plan.spec_for(algorithm)
+    target = HeldOut(task.domain(held_out[-1]), task.kind, spec) if held_out else None
+    model = build_model(spec, job.seed)
+    with LocalFederation(
+        algorithm,
+        model,
+        population,
+        seed=job.seed,
+        workers=min(workers, len(population)),
+        quorum=plan.quorum,
+        deadline=plan.deadline,
+    ) as fed:
+        run = _Run(plan, job, records, algorithm, fed, population, target, watch, on_better, checkpoint_every)
+        return run.to_the_end(algorithm.start(model.state()))
+
+
+class _Run:
+    def __init__(
+        self,
+        plan: Plan,
+        job: Job,
+        records: RunFolder,
+        algorithm: FedAvg,
+        fed: LocalFederation,
+        population: Population,
+        target: HeldOut | None,
+        watch: Watch,
+        on_better: OnBetter,
+        checkpoint_every: int,
+    ) -> None:
+        self.plan, self.job, self.records = plan, job, records
+        self.algorithm, self.fed, self.population, self.target = algorithm, fed, population, target
+        self.watch, self.on_better, self.checkpoint_every = watch, on_better, checkpoint_every
+        domains = [population.domain_of(c) for c in range(len(population))]
+        self.validating = validation_clients(job.seed, domains, VALIDATION_CLIENTS)
+        self.cohort_size = None if algorithm.pooled else plan.cohort
+        self.seconds = self.server_seconds = 0.0
+        self.missed = 0
+        self.validation: float | None = None
+        self.lower_is_better = plan.kind == "regression"
+        self.headline = "loss" if self.lower_is_better else "accuracy"
+        self.best = -math.inf
+
+    def to_the_end(self, state: State) -> dict[str, Any]:
+        state = self._resumed(state)
+        while state.round < self.plan.rounds:
+            started = time.perf_counter()
+            state = self._round(state)
+            self.seconds += time.perf_counter() - started
+            if state.round % self.checkpoint_every == 0 or state.round == self.plan.rounds:
+                self._save(state)
+        result = self._result(state)
+        self.records.finish(result)
+        return result
+
+    def _resumed(self, fresh: State) -> State:
+        checkpoint = self.records.latest_checkpoint()
+        self.records.rewind(checkpoint.round if checkpoint else 0)
+        if checkpoint is None:
+            return fresh
+        state, self.fed.states = from_tensors(fresh, checkpoint.tensors, checkpoint.round)
+        self.fed.traffic = Traffic(**checkpoint.meta["traffic"])
+        self.seconds, self.server_seconds = checkpoint.meta["seconds"], checkpoint.meta["server_seconds"]
+        self.missed = checkpoint.meta["missed"]
+        for row in self.records.rounds():
+            if "validation" in row:
+                self._is_better(row["validation"])
+        return state
+
+    def _save(self, state: State) -> None:
+        meta = {
+            "traffic": asdict(self.fed.traffic),
+            "seconds": self.seconds,
+            "server_seconds": self.server_seconds,
+            "missed": self.missed,
+        }
+        self.records.save_checkpoint(Checkpoint(state.round, to_tensors(state, self.fed.states), meta))
+
+    def _round(self, state: State) -> State:
+        number = state.round + 1
+        clients = cohort(self.job.seed, number, self.fed.clients, self.cohort_size)
+        self.fed.begin(number, clients)
+        started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
+        try:
+            after = self.algorithm.round(self.fed, state)
+            self.missed = 0
+        except QuorumMissed as problem:
+            self.missed += 1
+            if self.missed >= MISSED_ROUNDS:
+                raise FederationError(f"{problem}, {self.missed} rounds in a row") from problem
+            self.fed.events.append(Event("round-skipped", number, str(problem)))
+            after = replace(state, round=number, diagnostics={})
+        finally:
+            self._record_events()
+        self.server_seconds += time.perf_counter() - started - (self.fed.traffic.waiting_seconds - waited)
+        row: dict[str, Any] = {"round": number, "clients": len(clients), **_finite(after.diagnostics)}
+        if number % self.plan.evaluate_every == 0 or number == self.plan.rounds:
+            row |= self._evaluate(after, number)
+        self.records.add_round(row)
+        self.watch(Progress(self.job, number, self.plan.rounds, row.get("loss"), self.validation))
+        return after
+
+    def _evaluate(self, state: State, number: int) -> dict[str, Any]:
+        by_domain = validation_by_domain(self.fed.map_over(self.validating, self.algorithm.evaluate, state.model))
+        self._record_events()
+        if self._is_better(by_domain):
+            assert self.validation is not None
+            self.on_better(state, self.validation)
+        if self.target is None:
+            return {"validation": by_domain}
+        metrics = self.target.measure(self.algorithm.models(state))
+        if self.job.inner is not None:
+            return {"validation": by_domain, "inner": _finite(metrics)}
+        self.records.add_target(number, _finite(metrics))
+        return {"validation": by_domain}
+
+    def _is_better(self, by_domain: Mapping[str, Mapping[str, float]]) -> bool:
+        """Note the mean validation over domains; whether it is the best so far."""
+        self.validation = sum(d[self.headline] for d in by_domain.values()) / len(by_domain)
+        score = -self.validation if self.lower_is_better else self.validation
+        better = score > self.best
+        self.best = max(self.best, score)
+        return better
+
+    def _record_events(self) -> None:
+        for event in self.fed.events:
+            self.records.add_event({k: v for k, v in asdict(event).items() if v is not None})
+        self.fed.events.clear()
+
+    def _result(self, state: State) -> dict[str, Any]:
+        traffic = self.fed.traffic
+        return {
+            "algorithm": self.job.algorithm,
+            "held_out": self.job.held_out,
+            "inner": self.job.inner,
+            "seed": self.job.seed,
+            "task": self.plan.task,
+            "rounds": state.round,
+            "clients": self.fed.clients,
+            "norm": self.plan.model.norm,
+            "local_steps": traffic.local_steps,
+            "samples": traffic.examples,
+            "bytes_up": sum(traffic.bytes_up.values()),
+            "bytes_down": sum(traffic.bytes_down.values()),
+            "bytes_up_by_phase": traffic.bytes_up,
+            "bytes_down_by_phase": traffic.bytes_down,
+            "seconds": round(self.seconds, 4),
+            "server_seconds": round(self.server_seconds, 4),
+            "peak_memory_mb": peak_memory_mb(),
+            "events": len(self.records.events()),
+            "model_sha256": hash_states(self.algorithm.models(state)),
+        }
+
+
+def validation_by_domain(replies: Replies) -> dict[str, dict[str, float]]:
+    """Validation metrics of each source domain, over the rows of all its clients."""
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: {"loss": 0.0, "accuracy": 0.0, "n": 0.0})
+    for reply in replies:
+        rows = float(reply.values["rows"])
+        if rows:
+            entry = sums[reply.domain]
+            entry["n"] += rows
+            for name in ("loss", "accuracy"):
+                entry[name] += rows * float(reply.values[name])
+    return {
+        domain: {"loss": entry["loss"] / entry["n"], "accuracy": entry["accuracy"] / entry["n"], "n": entry["n"]}
+        for domain, entry in sums.items()
+    }
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no NaN: a value that is not finite is recorded as null."""
+    return {name: float(v) if math.isfinite(v) else None for name, v in values.items()}
+
+
+def peak_memory_mb() -> float:
+    """The most memory that this process or one of its workers has held."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    usage = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return round(usage * unit / 2**20, 1)

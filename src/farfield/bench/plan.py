@@ -1,0 +1,246 @@
+"""What a bench is to do, resolved and checked before any work: the plan is what a run folder is identified by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from farfield.algorithms import AlgorithmError, FedAvg, build, params_of, parts
+from farfield.algorithms.registry import check_parameter
+from farfield.errors import UserError
+from farfield.models import ModelSpec, build_model
+from farfield.protocol.holdout import ProtocolError, held_out_domains, source_domains
+from farfield.protocol.selection import RULES, rule_named
+from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.task import Task
+
+DEFAULT_ALGORITHMS = ("erm", "local-only", "fedavg", "fedprox", "scaffold")
+DEFAULT_RULES = ("source-validation", "last", "oracle")
+DEFAULT_ROUNDS = 30
+#: Evaluations that a run makes when nobody says how often.
+EVALUATIONS = 15
+
+
+class PlanError(UserError):
+    """A bench that cannot be done as asked, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. `held_out` is None when every domain trains; `inner` is one more held out, for nested selection."""
+
+    algorithm: str
+    held_out: str | None
+    seed: int
+    inner: str | None = None
+
+    def folder(self, sweep: Path) -> Path:
+        assert self.held_out is not None
+        path = sweep / "runs" / self.algorithm / quote(self.held_out, safe=" ")
+        if self.inner is not None:
+            path = path / f"inner-{quote(self.inner, safe=' ')}"
+        return path / f"seed-{self.seed}"
+
+    def __str__(self) -> str:
+        held_out = " and ".join(d for d in (self.held_out, self.inner) if d is not None) or "nothing"
+        return f"{self.algorithm}, {held_out} held out, seed {self.seed}"
+
+
+class Plan(BaseModel):
+    """Everything that decides a bench's numbers. How many processes compute them is not part of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str
+    kind: str
+    algorithms: tuple[str, ...]
+    held_out: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rounds: int
+    partition: str
+    clients: int | None
+    cohort: int | None
+    validation: float
+    evaluate_every: int
+    rules: tuple[str, ...]
+    quorum: float
+    deadline: float | None
+    model: ModelSpec
+    settings: dict[str, dict[str, Any]]
+
+    def jobs(self, task: Task) -> Iterator[Job]:
+        """All runs, so ordered that a part of them is already a fair comparison."""
+        nested = any(RULES[r].needs_inner for r in self.rules)
+        for seed in self.seeds:
+            for held_out in self.held_out:
+                for algorithm in self.algorithms:
+                    yield Job(algorithm, held_out, seed)
+                    if nested:
+                        for inner in task.domain_names:
+                            if inner != held_out:
+                                yield Job(algorithm, held_out, seed, inner)
+
+    def algorithm(self, name: str) -> FedAvg:
+        return build(name, self.settings[name])
+
+    def spec_for(self, algorithm: FedAvg) -> ModelSpec:
+        """The model with what this method needs of it."""
+        return self.model.model_copy(update={"representation": algorithm.representation})
+
+    def job_config(self, job: Job) -> dict[str, Any]:
+        """What one run's folder says of it."""
+        config = self.model_dump(mode="json", exclude={"algorithms", "settings", "seeds", "held_out", "rules"})
+        return {
+            **config,
+            "algorithm": job.algorithm,
+            "held_out": job.held_out,
+            "inner": job.inner,
+            "seed": job.seed,
+            "settings": self.settings[job.algorithm],
+        }
+
+
+def make_plan(
+    task: Task,
+    *,
+    algorithms: Sequence[str] | None = None,
+    held_out: Sequence[str] | None = None,
+    seeds: int | Sequence[int] = 3,
+    rounds: int | None = None,
+    partition: str | None = None,
+    clients: int | None = None,
+    cohort: int | None = None,
+    validation: float = 0.1,
+    evaluate_every: int | None = None,
+    rules: Sequence[str] | None = None,
+    quorum: float = 0.5,
+    deadline: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence."""
+    try:
+        chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
+        model_settings, method_settings = _sort_settings(settings or {}, chosen)
+        rounds = _positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
+        every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
+        plan = Plan(
+            task=task.name,
+            kind=task.kind,
+            algorithms=chosen,
+            held_out=held_out_domains(task, held_out),
+            seeds=_seeds(seeds),
+            rounds=rounds,
+            partition=partition or ("split" if clients is not None else "domain"),
+            clients=clients,
+            cohort=cohort,
+            validation=validation,
+            evaluate_every=_positive("evaluate_every", every),
+            rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
+            quorum=_share("quorum", quorum),
+            deadline=deadline if deadline is None else _positive("deadline", deadline),
+            model=_model(task, model_settings),
+            settings={name: _resolve(name, task, method_settings[name]) for name in chosen},
+        )
+        _check_against(plan, task)
+    except (AlgorithmError, ProtocolError, ValueError) as error:
+        raise error if isinstance(error, PlanError) else PlanError(_sentence(error)) from error
+    return plan
+
+
+def _check_against(plan: Plan, task: Task) -> None:
+    """What can only be seen with the data: partitions that fit, cohorts that exist, models that build."""
+    if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
+        raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
+    for name in plan.algorithms:
+        build_model(plan.spec_for(plan.algorithm(name)), seed=0)
+    for held_out in plan.held_out:
+        sources = source_domains(task, [held_out])
+        partition = Partition.parse(plan.partition)
+        made = make_clients(
+            sources, partition=partition, clients=plan.clients, validation=plan.validation, seed=0, kind=task.kind
+        )
+        if plan.cohort is not None and not 1 <= plan.cohort <= len(made):
+            raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {len(made)} clients; use 1 to {len(made)}")
+
+
+def _sort_settings(
+    settings: Mapping[str, Any], algorithms: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Split `lr`, `fedprox.mu` and `model.hidden` into what goes where; refuse what goes nowhere."""
+    model: dict[str, Any] = {}
+    methods: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
+    fields = {name: params_of(name).model_fields for name in algorithms}
+    own: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
+    for key, value in settings.items():
+        owner, _, field = key.rpartition(".")
+        if owner == "model":
+            model[field] = value
+        elif owner:
+            matching = [name for name in algorithms if owner == name or owner in name.split("+")]
+            if not matching:
+                raise PlanError(f"'{key}' is for '{owner}', which is not among the algorithms {', '.join(algorithms)}")
+            for name in matching:
+                check_parameter(field, params_of(name), name)
+                own[name][field] = value
+        else:
+            having = [name for name in algorithms if key in fields[name]]
+            if not having:
+                check_parameter(key, params_of(algorithms[0]), " and ".join(algorithms))
+            for name in having:
+                methods[name][key] = value
+    return model, {name: {**methods[name], **own[name]} for name in algorithms}
+
+
+def _resolve(name: str, task: Task, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's parameters in full: its defaults, the task's, the user's, each winning over the one before."""
+    client, _ = parts(name)
+    known = params_of(name).model_fields
+    own = _overridden(client)
+    suited = {k: v for k, v in task.defaults.items() if k in known and k not in own}
+    return build(name, {**suited, **settings}).params.model_dump(mode="json")  # type: ignore[no-any-return]
+
+
+def _overridden(client: type[FedAvg]) -> set[str]:
+    """Parameters that a method sets its own default for, which a task's general one must not undo."""
+    base = FedAvg.Params.model_fields
+    return {n for n, f in client.Params.model_fields.items() if n in base and f.default != base[n].default}
+
+
+def _model(task: Task, settings: Mapping[str, Any]) -> ModelSpec:
+    for key in settings:
+        if key not in ModelSpec.model_fields:
+            known = ", ".join(f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs"))
+            raise PlanError(f"a model has no setting '{key}'; it has {known}")
+    try:
+        return ModelSpec(**{**task.model.model_dump(), **settings})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PlanError(f"model.{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from error
+
+
+def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    chosen = tuple(range(_positive("seeds", seeds))) if isinstance(seeds, int) else tuple(dict.fromkeys(seeds))
+    if not chosen or min(chosen) < 0:
+        raise PlanError(f"seeds must be one or more numbers from 0 on, not {list(chosen)}")
+    return chosen
+
+
+def _positive(name: str, value: Any) -> Any:
+    if value <= 0:
+        raise PlanError(f"{name} must be over 0, not {value}")
+    return value
+
+
+def _share(name: str, value: float) -> float:
+    if not 0 < value <= 1:
+        raise PlanError(f"{name} must be over 0 and at most 1, not {value}")
+    return value
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,173 @@
+"""One method on all domains: the model that is put to use, with a card that says where it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from farfield.algorithms import State
+from farfield.bench.job import Watch, run_job
+from farfield.bench.plan import Job, Plan, PlanError, make_plan
+from farfield.federation.client import Rows
+from farfield.models import NORM_POLICIES, Model, ModelSpec, ModelState, build_model, hash_states, probabilities
+from farfield.protocol.evaluation import predict
+from farfield.records import RecordsError, RunFolder, difference
+from farfield.records.atomic import write_atomic
+from farfield.tasks.task import Domain, Task
+
+WEIGHTS, CARD = "model.safetensors", "README.md"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model folder in memory: the model, what its outputs mean, and what is known of how it was made."""
+
+    model: Model
+    classes: tuple[str, ...]
+    about: Mapping[str, Any]
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Class probabilities (one column a class), or the predicted values of a regression."""
+        if tuple(x.shape[1:]) != self.model.spec.input_shape:
+            want = self.model.spec.input_shape
+            raise PlanError(f"the model takes examples of shape {want}, and these have {tuple(x.shape[1:])}")
+        rows = Rows({"": Domain("", x, torch.zeros(len(x)))}, [("", torch.arange(len(x)))])
+        logits = predict(self.model, rows)
+        return probabilities(logits) if self.classes else logits
+
+
+def train(
+    task: Task,
+    algorithm: str,
+    out: Path,
+    *,
+    rounds: int | None = None,
+    seed: int = 0,
+    partition: str | None = None,
+    clients: int | None = None,
+    cohort: int | None = None,
+    validation: float = 0.1,
+    settings: Mapping[str, Any] | None = None,
+    workers: int = 1,
+    checkpoint_every: int = 10,
+    resume: bool = False,
+    watch: Watch = lambda _: None,
+) -> Path:
+    """Train on every domain and keep the model of the round with the best source validation. Returns the folder."""
+    plan = make_plan(
+        task,
+        algorithms=[algorithm],
+        seeds=[seed],
+        rounds=rounds,
+        partition=partition,
+        clients=clients,
+        cohort=cohort,
+        validation=validation,
+        evaluate_every=1,
+        settings=settings,
+    )
+    if plan.algorithm(algorithm).name == "local-only":
+        raise PlanError("local-only gives one model a client and no common one to keep; train another method")
+    job = Job(algorithm, None, seed)
+    folder = out / "run"
+    _check_folder(out, folder, plan, job, resume)
+    best = _Best(out, plan, task, algorithm)
+    result = run_job(
+        plan,
+        task,
+        job,
+        folder,
+        workers=workers,
+        checkpoint_every=checkpoint_every,
+        watch=watch,
+        on_better=best.keep,
+    )
+    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out)).encode())
+    return out
+
+
+def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -> None:
+    run = RunFolder(folder)
+    if run.exists:
+        changed = difference(run.config, plan.job_config(job))
+        if changed:
+            raise RecordsError(f"'{out}' holds another training: {changed}; choose another --out")
+        if not resume:
+            raise RecordsError(f"'{out}' holds this training already; add --resume to go on, or choose another --out")
+    elif out.exists() and any(out.iterdir()):
+        raise RecordsError(f"'{out}' is not empty and holds no training; choose another folder for --out")
+    elif resume:
+        raise RecordsError(f"there is no training in '{out}' to resume; leave --resume away to start one")
+
+
+class _Best:
+    """Keeps the best model so far on disk, so that a kill costs nothing."""
+
+    def __init__(self, out: Path, plan: Plan, task: Task, algorithm: str) -> None:
+        self._out, self._task = out, task
+        self._about = {
+            "task": plan.task,
+            "kind": task.kind,
+            "classes": list(task.classes),
+            "algorithm": algorithm,
+            "spec": plan.spec_for(plan.algorithm(algorithm)).model_dump(mode="json"),
+            "settings": plan.settings[algorithm],
+            "domains": list(task.domain_names),
+        }
+
+    def keep(self, state: State, validation: float) -> None:
+        about = {**self._about, "round": state.round, "source_validation": validation}
+        tensors = {"parameters": state.model.parameters, "buffers": state.model.buffers}
+        metadata = {"farfield": json.dumps(about)}
+        write_atomic(self._out / WEIGHTS, save(tensors, metadata=metadata))
+
+
+def load_model(folder: Path) -> TrainedModel:
+    """Read a model folder that `train` wrote."""
+    path = Path(folder) / WEIGHTS
+    if not path.exists():
+        raise RecordsError(f"'{folder}' holds no model (no {WEIGHTS}); give a folder that 'farfield train' wrote")
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["farfield"])
+        state = ModelState(file.get_tensor("parameters"), file.get_tensor("buffers"))
+    model = build_model(ModelSpec(**about["spec"]), seed=0)
+    model.load(state)
+    return TrainedModel(model, tuple(about["classes"]), about)
+
+
+def _card(plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel) -> str:
+    state = trained.model.state()
+    metric = "loss" if task.kind == "regression" else "accuracy"
+    settings = "\n".join(f"| {name} | {value} |" for name, value in plan.settings[job.algorithm].items())
+    return f"""# {job.algorithm} on {task.name}
+
+A model for {task.description or task.name}, trained across {result["clients"]} clients holding the domains
+{", ".join(task.domain_names)}.
+
+| | |
+|---|---|
+| method | {job.algorithm} |
+| round kept | {trained.about["round"]} of {plan.rounds}, by source validation |
+| {metric} on the sources' validation rows | {trained.about["source_validation"]:.4f} |
+| parameters | {state.parameters.numel()} |
+| normalisation | {plan.model.norm}: {NORM_POLICIES[plan.model.norm]} |
+| sha256 of parameters and buffers | {hash_states([state])} |
+| seed | {job.seed} |
+
+The validation figure is measured on the domains that took part. It does not say how the model does at a site that did
+not: run `farfield bench {task.name} --algorithms {job.algorithm}`, which holds out one domain after the other.
+
+## Settings
+
+| parameter | value |
+|---|---|
+{settings}
+"""

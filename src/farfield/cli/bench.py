@@ -1,0 +1,147 @@
+"""`farfield bench`: the main job."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from farfield.algorithms import use
+from farfield.bench.api import BenchResult, execute
+from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, make_plan
+from farfield.bench.sweep import open_sweep
+from farfield.cli.console import messages, output
+from farfield.cli.progress import SweepDisplay
+from farfield.cli.settings import comma_list, parse_settings, seed_list
+from farfield.errors import UserError
+from farfield.tasks import load
+
+ENGINES = {"local": "all clients on this machine, in one process or in N workers of one thread each"}
+
+
+def bench(
+    task: Annotated[str, typer.Argument(help="A task; see 'farfield list tasks'.")],
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithms", "-a", help=f"Methods, with commas; 'a+b' puts b's server on a's clients. "
+            f"Default: {','.join(DEFAULT_ALGORITHMS)}.", show_default=False,
+        ),
+    ] = None,
+    held_out: Annotated[str, typer.Option(help="Domains to hold out one by one, with commas, or 'all'.")] = "all",
+    seeds: Annotated[str, typer.Option(help="How many seeds, or which ones, with commas.")] = "3",
+    rounds: Annotated[int | None, typer.Option(help="Rounds of a run; the task's own number by default.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
+    cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(help="How rows become clients: domain, split, dirichlet:BETA, iid. Default: domain, or split "
+                     "when --clients is given.", show_default=False),
+    ] = None,
+    validation: Annotated[float, typer.Option(help="Share of the source rows kept for validation.")] = 0.1,
+    select: Annotated[
+        str,
+        typer.Option(help="Selection rules, the main one first: last, source-validation, leave-one-domain-out "
+                     "(trains inner runs too), oracle."),
+    ] = ",".join(DEFAULT_RULES),
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, model.head=mlp."),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="How clients are reached; see 'farfield list engines'.")] = "local",
+    workers: Annotated[int, typer.Option(help="Processes that share the clients of one run.")] = 1,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", "-j", help="Runs at the same time; one a core by default.")
+    ] = None,
+    quorum: Annotated[float, typer.Option(help="Share of a cohort that must reply for a round to count.")] = 0.5,
+    deadline: Annotated[float | None, typer.Option(help="Seconds after which a client's reply is too late.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Rounds between evaluations.")] = None,
+    checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; a new one under runs/ by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the bench in --out.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace the bench in --out, if there is one.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write a row a run to this file.")] = None,
+    use_file: Annotated[
+        list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
+) -> None:
+    """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
+    if engine not in ENGINES:
+        raise UserError(f"unknown engine '{engine}'; choose one of {', '.join(ENGINES)}")
+    if resume and fresh:
+        raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
+    if resume and out is None:
+        raise UserError("--resume needs --out, the folder of the bench to go on with")
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise UserError(f"--json: there is no folder '{json_file.parent}' to write to")
+    for path in use_file or []:
+        use(path)
+    loaded = load(task)
+    plan = make_plan(
+        loaded,
+        algorithms=comma_list(algorithms),
+        held_out=comma_list(held_out),
+        seeds=seed_list(seeds),
+        rounds=rounds,
+        partition=partition,
+        clients=clients,
+        cohort=cohort,
+        validation=validation,
+        evaluate_every=evaluate_every,
+        rules=comma_list(select),
+        quorum=quorum,
+        deadline=deadline,
+        settings=parse_settings(settings or []),
+    )
+    folder = out if out is not None else Path("runs") / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}"
+    open_sweep(plan, folder, resume=resume, fresh=fresh)
+    started = time.monotonic()
+    try:
+        with SweepDisplay(messages, plan.rounds, quiet) as display:
+            result = execute(
+                plan,
+                loaded,
+                folder,
+                workers=workers,
+                parallel=parallel,
+                checkpoint_every=checkpoint_every,
+                observer=display,
+            )
+    except KeyboardInterrupt:
+        messages.print(
+            f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(130) from None
+    page = result.report()
+    if json_file is not None:
+        result.json(json_file)
+    _print(result, page, time.monotonic() - started)
+    if result.failures or result.sweep.missing:
+        raise typer.Exit(1)
+
+
+def _print(result: BenchResult, page: Path, seconds: float) -> None:
+    output.print(result.results().render())
+    runs = len(result.rows)
+    output.print(f"{runs} runs in {seconds:.0f} s; report: {page}", highlight=False, soft_wrap=True)
+    for failure in result.failures:
+        messages.print(
+            f"[red]failed[/] {failure['algorithm']}, {failure['held_out']} held out, seed {failure['seed']}: "
+            f"{failure['error']}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _resume_command(folder: Path) -> str:
+    """The command that was typed, so changed that it resumes."""
+    arguments = [a for a in sys.argv[1:] if a not in ("--resume", "--fresh")]
+    named = any(a == "--out" or a.startswith("--out=") for a in arguments)
+    return shlex.join(["farfield", *arguments, *([] if named else ["--out", str(folder)]), "--resume"])

@@ -1,0 +1,137 @@
+"""`farfield list` and `farfield show`: what there is, and what it does."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from farfield.algorithms import FedAvg, method, names, params_of, parts
+from farfield.cli.bench import ENGINES
+from farfield.cli.console import output
+from farfield.errors import UserError
+from farfield.federation.phase import Sends, phases_of
+from farfield.models import Layout, build_model
+from farfield.tasks import describe, load
+from farfield.tasks import names as task_names
+
+
+def list_(
+    what: Annotated[str, typer.Argument(help="algorithms, tasks or engines")],
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+) -> None:
+    """List algorithms, tasks or engines."""
+    makers = {"algorithms": _algorithms, "tasks": _tasks, "engines": _engines}
+    if what not in makers:
+        raise UserError(f"there is no list of '{what}'; choose one of {', '.join(makers)}")
+    rows = makers[what]()
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in rows[0]:
+        table.add_column(column, no_wrap=column == "name")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    output.print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _algorithms() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "family": method(name).family,
+            "phases": list(method(name).phases),
+            "composable": composable(method(name)),
+            "paper": method(name).paper,
+        }
+        for name in names()
+    ]
+
+
+def _tasks() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": entry.name,
+            "domains": list(entry.domains),
+            "classes": entry.classes,
+            "available": entry.available,
+            "summary": entry.summary,
+        }
+        for entry in map(describe, task_names())
+    ]
+
+
+def _engines() -> list[dict[str, Any]]:
+    return [{"name": name, "summary": summary} for name, summary in ENGINES.items()]
+
+
+def composable(algorithm: type[FedAvg]) -> str:
+    """On which side of a '+' a method can stand."""
+    sides = [] if algorithm.not_composable else ["client"]
+    return ", ".join([*sides, *(["server"] if algorithm.server_half else [])]) or "no"
+
+
+def show(
+    algorithm: Annotated[str, typer.Argument(help="A method, or a composition 'a+b'.")],
+    task: Annotated[str, typer.Option(help="The task whose model the sizes are for.")] = "rotated-digits",
+) -> None:
+    """Show a method's card: paper, phases, what leaves a client, parameters and differences from the paper."""
+    client, servers = parts(algorithm)
+    layout = build_model(load(task).model.model_copy(update={"representation": client.representation}), 0).layout
+    output.print(f"[bold]{algorithm}[/]  {inspect.getdoc(client)}", highlight=False)
+    for part in (client, *servers):
+        output.print(f"  {part.name}: {part.paper or 'no paper'}", highlight=False)
+    output.print(f"  family: {client.family};  can stand in a composition as: {composable(client)}", highlight=False)
+    if not client.not_composable and not servers:
+        able = [n for n in names() if method(n).server_half and n != client.name]
+        output.print(f"  server halves it works with: {', '.join(able)}", highlight=False)
+    if client.pooled:
+        output.print("[bold yellow]  the raw data leaves every client: a reference, not a federated method[/]")
+    _print_phases(client, layout, task)
+    _print_parameters(algorithm)
+    if client.differences:
+        output.print("\n[bold]Differs from the paper in[/]")
+        for number, difference in enumerate(client.differences, 1):
+            output.print(f"  {number}. {difference}", highlight=False)
+
+
+def _print_phases(client: type[FedAvg], layout: Layout, task: str) -> None:
+    output.print(f"\n[bold]What leaves a client[/] (sizes for the model of {task}, {layout.parameters} parameters)")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("phase", "name", "size", "server sees", "meaning"):
+        table.add_column(column)
+    phases = phases_of(client)
+    for phase in (*client.phases, "evaluate"):
+        for name, sends in phases[phase].items():
+            table.add_row(phase, name, _size(sends, layout), sends.server_sees, sends.meaning)
+            if sends.warning:
+                table.add_row("", "", "", "", f"[bold yellow]{sends.warning}[/]")
+    output.print(table)
+    output.print("  with every reply: the client's number, domain, and number of training rows", highlight=False)
+
+
+def _size(sends: Sends, layout: Layout) -> str:
+    if not sends.dimensions:
+        return "1"
+    sizes = [str(n) if n is not None else str(d) for d, n in zip(sends.dimensions, sends.sizes(layout), strict=True)]
+    return " × ".join(sizes)
+
+
+def _print_parameters(algorithm: str) -> None:
+    output.print("\n[bold]Parameters[/] (--set name=value)")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("name", "default", "meaning"):
+        table.add_column(column)
+    for name, field in params_of(algorithm).model_fields.items():
+        table.add_row(name, str(field.default), field.description or "")
+    output.print(table)

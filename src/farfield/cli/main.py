@@ -1,0 +1,57 @@
+"""The `farfield` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from farfield.cli import bench, catalogue, report, training
+from farfield.cli.console import messages
+from farfield.errors import UserError
+
+app = typer.Typer(
+    name="farfield",
+    help="Federated learning that holds up on clients it has never seen.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command()(bench.bench)
+app.command()(training.train)
+app.command()(training.predict)
+app.command()(report.report)
+app.command("list")(catalogue.list_)
+app.command()(catalogue.show)
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        from farfield import __version__
+
+        print(f"farfield {__version__}")
+        raise typer.Exit
+
+
+def run() -> None:
+    """Entry point: a user's mistake is one sentence and exit code 2; an interruption is 130."""
+    try:
+        app()
+    except UserError as error:
+        messages.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        messages.print("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away (a pager, `head`); Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _plain(error: Exception) -> str:
+    return str(error).replace("[", "\\[")

@@ -1,0 +1,28 @@
+"""`farfield report`: the page and the table of a bench that was run before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from farfield.bench.api import BenchResult
+from farfield.cli.console import output
+from farfield.report.collect import collect
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder that 'bench --out' named.")],
+    to: Annotated[Path | None, typer.Option(help="Where to write the page; report.html in the folder.")] = None,
+    rule: Annotated[str | None, typer.Option(help="Selection rule of the printed table.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write a row a run to this file.")] = None,
+) -> None:
+    """Write the report of a bench, finished or not, and print its table."""
+    result = BenchResult(collect(folder, "report"))
+    if json_file is not None:
+        result.json(json_file)
+    page = result.report(to)
+    if result.rows:
+        output.print(result.results(rule).render())
+    output.print(f"report: {page}", highlight=False, soft_wrap=True)

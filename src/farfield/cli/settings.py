@@ -1,0 +1,43 @@
+"""Values that users type: lists with commas, and `key=value` settings with TOML values."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from farfield.errors import UserError
+
+
+def comma_list(text: str | None) -> list[str] | None:
+    """'a, b' as ['a', 'b']; None stays None."""
+    if text is None:
+        return None
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def seed_list(text: str) -> int | list[int]:
+    """'3' means the seeds 0, 1, 2; '0,7' means those two."""
+    try:
+        numbers = [int(part) for part in comma_list(text) or []]
+    except ValueError:
+        raise UserError(f"--seeds takes a number, or seeds with commas, not '{text}'") from None
+    return numbers if "," in text else numbers[0] if numbers else 0
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """`["lr=0.05", "model.hidden=[32,32]", "weighting=uniform"]` as a dict. Values are TOML, or else plain text."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set takes key=value, not '{pair}'")
+        settings[key.strip()] = _value(value.strip())
+    return settings
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

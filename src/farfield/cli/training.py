@@ -1,0 +1,151 @@
+"""`farfield train` and `farfield predict`."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from farfield.algorithms import use
+from farfield.bench import load_model
+from farfield.bench import train as train_model
+from farfield.bench.job import Progress as RunProgress
+from farfield.cli.console import messages, output
+from farfield.cli.settings import parse_settings
+from farfield.errors import UserError
+from farfield.models import ModelSpec
+from farfield.tasks import load
+
+
+def train(
+    task: Annotated[str, typer.Argument(help="A task; see 'farfield list tasks'.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
+    rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
+    cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
+    partition: Annotated[str | None, typer.Option(help="domain, split, dirichlet:BETA or iid.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes that share the clients.")] = 1,
+    checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the training in --out.")] = False,
+    use_file: Annotated[list[Path] | None, typer.Option("--use", help="A Python file that registers methods.")] = None,
+) -> None:
+    """Train one method on all domains and write a model folder: weights and a card."""
+    for path in use_file or []:
+        use(path)
+    loaded = load(task)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(),
+        console=messages,
+        transient=True,
+    )
+    try:
+        with bar:
+            line = bar.add_task(f"{algorithm} on {task}", total=rounds, figures="")
+
+            def watch(progress: RunProgress) -> None:
+                loss = "" if progress.loss is None else f"loss {progress.loss:.3f}"
+                validation = "" if progress.validation is None else f"source val. {progress.validation:.3f}"
+                bar.update(line, total=progress.rounds, completed=progress.round, figures=f"{loss} {validation}")
+
+            folder = train_model(
+                loaded,
+                algorithm,
+                out,
+                rounds=rounds,
+                seed=seed,
+                partition=partition,
+                clients=clients,
+                cohort=cohort,
+                settings=parse_settings(settings or []),
+                workers=workers,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                watch=watch,
+            )
+    except KeyboardInterrupt:
+        messages.print(f"\ninterrupted; to go on, give the same command with --resume (--out {out})", highlight=False)
+        raise typer.Exit(130) from None
+    about = load_model(folder).about
+    output.print(
+        f"model: {folder} (round {about['round']}, source validation {about['source_validation']:.4f})\n"
+        f"how it does at a site that took no part: farfield bench {task} --algorithms {algorithm}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model folder that 'train' wrote.")],
+    data: Annotated[Path, typer.Argument(help="Examples: .npy, .npz (array 'x'), or .csv with a number a column.")],
+    to: Annotated[Path | None, typer.Option(help="CSV file to write; standard output by default.")] = None,
+) -> None:
+    """Label and probabilities (or the predicted value) of every example, as CSV."""
+    trained = load_model(model)
+    outputs = trained.outputs(read_examples(data, trained.model.spec))
+    file = open(to, "w", newline="") if to is not None else sys.stdout  # noqa: SIM115 - closed below
+    try:
+        writer = csv.writer(file)
+        if trained.classes:
+            writer.writerow(["row", "label", *(f"p({name})" for name in trained.classes)])
+            for number, row in enumerate(outputs.tolist()):
+                label = trained.classes[max(range(len(row)), key=row.__getitem__)]
+                writer.writerow([number, label, *(f"{p:.6f}" for p in row)])
+        else:
+            writer.writerow(["row", "value"])
+            writer.writerows([number, f"{row[0]:.6g}"] for number, row in enumerate(outputs.tolist()))
+    finally:
+        if to is not None:
+            file.close()
+
+
+def read_examples(path: Path, spec: ModelSpec) -> Tensor:
+    """Examples from a file, in the shape the model takes; rows of numbers are folded into images where they fit."""
+    if not path.is_file():
+        raise UserError(f"there is no file '{path}'")
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                if "x" not in arrays:
+                    raise UserError(f"'{path}' has no array 'x'; it has {', '.join(arrays) or 'none'}")
+                values = arrays["x"]
+        elif path.suffix == ".npy":
+            values = np.load(path, allow_pickle=False)
+        elif path.suffix == ".csv":
+            values = _read_csv(path)
+        else:
+            raise UserError(f"'{path}' is neither .npy, .npz nor .csv")
+    except UserError:
+        raise
+    except (ValueError, OSError) as error:
+        raise UserError(f"'{path}' cannot be read as numbers: {error}") from error
+    x = torch.as_tensor(values)
+    x = x if x.dtype == torch.uint8 else x.to(torch.get_default_dtype())
+    if x.dim() == 2 and x.shape[1] == spec.input_size:
+        x = x.view(-1, *spec.input_shape)
+    if tuple(x.shape[1:]) != spec.input_shape:
+        raise UserError(f"the model takes examples of shape {spec.input_shape}; '{path}' has {tuple(x.shape[1:])}")
+    return x
+
+
+def _read_csv(path: Path) -> np.ndarray:
+    first = path.open().readline()
+    try:
+        [float(cell) for cell in first.split(",")]
+        header = 0
+    except ValueError:
+        header = 1
+    return np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2, dtype=np.float32)

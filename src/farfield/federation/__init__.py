@@ -1,0 +1,22 @@
+"""The Federation contract and its engines. Import an engine from its own module, e.g. `farfield.federation.local`."""
+
+from farfield.federation.client import Batch, Client, Rows
+from farfield.federation.federation import Event, Federation, FederationError, QuorumMissed, Replies, Reply, Traffic
+from farfield.federation.phase import SCALAR, Sends, phase, phases_of
+
+__all__ = [
+    "SCALAR",
+    "Batch",
+    "Client",
+    "Event",
+    "Federation",
+    "FederationError",
+    "QuorumMissed",
+    "Replies",
+    "Reply",
+    "Rows",
+    "Sends",
+    "Traffic",
+    "phase",
+    "phases_of",
+]

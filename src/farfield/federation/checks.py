@@ -1,0 +1,56 @@
+"""Every reply is checked against what its phase declared before the algorithm sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from farfield.federation.phase import Named, Sends
+from farfield.models import Layout
+
+#: Where a size is known only to the client, a reply may still not be larger than this.
+MAX_BYTES = 1 << 30
+SCALAR_BYTES = 8
+
+
+def fault(values: Named, sends: Mapping[str, Sends], layout: Layout) -> str | None:
+    """Why a reply must not be used, in one phrase; None if it is as declared."""
+    for name in values:
+        if name not in sends:
+            return f"it sent '{name}', which the phase does not declare"
+    for name, declared in sends.items():
+        if name not in values:
+            if declared.optional:
+                continue
+            return f"'{name}' is missing"
+        problem = _fault_of(name, values[name], declared, layout)
+        if problem:
+            return problem
+    if nbytes(values) > MAX_BYTES:
+        return f"it is {nbytes(values)} bytes, over the limit of {MAX_BYTES}"
+    return None
+
+
+def _fault_of(name: str, value: Tensor | float | int, declared: Sends, layout: Layout) -> str | None:
+    sizes = declared.sizes(layout)
+    if not isinstance(value, Tensor):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"'{name}' is a {type(value).__name__}, not a tensor or a number"
+        if sizes:
+            return f"'{name}' is a number, declared with shape {declared.dimensions}"
+        return None if value - value == 0 else f"'{name}' is not finite"
+    shape = tuple(value.shape)
+    if len(shape) != len(sizes) or any(want is not None and want != got for want, got in zip(sizes, shape, strict=True)):
+        return f"'{name}' has shape {shape}, declared as {declared.dimensions} = {sizes}"
+    if value.dtype not in (torch.get_default_dtype(), torch.float64, torch.int64):
+        return f"'{name}' has dtype {value.dtype}"
+    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        return f"'{name}' is not finite"
+    return None
+
+
+def nbytes(values: Named) -> int:
+    """What the values weigh on the wire: tensors as they are, a scalar as eight bytes."""
+    return sum(v.nbytes if isinstance(v, Tensor) else SCALAR_BYTES for v in values.values())

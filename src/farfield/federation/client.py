@@ -1,0 +1,112 @@
+"""A client as a phase sees it: its data, its persistent state, its randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from farfield.models.randomness import generator
+from farfield.tasks.task import Domain
+
+Segments = Sequence[tuple[str, Tensor]]
+
+
+class Batch(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+class Rows:
+    """Rows of one or more domains, read without copying them first."""
+
+    def __init__(self, domains: Mapping[str, Domain], segments: Segments) -> None:
+        self._parts = [(domains[name], rows) for name, rows in segments if len(rows)]
+        self._ends = torch.tensor([len(rows) for _, rows in self._parts]).cumsum(0) if len(self._parts) > 1 else None
+        self.count = sum(len(rows) for _, rows in self._parts)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def rows_of(self, domain: str) -> Tensor:
+        """Which rows of a domain these are."""
+        parts = [rows for part, rows in self._parts if part.name == domain]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+
+    def take(self, index: Tensor) -> Batch:
+        """The examples at these positions, as a float batch."""
+        if self._ends is None:
+            domain, rows = self._parts[0]
+            chosen = rows[index]
+            return Batch(_as_float(domain.x[chosen]), domain.y[chosen])
+        part = torch.bucketize(index, self._ends, right=True)
+        first_domain = self._parts[0][0]
+        x = torch.empty((len(index), *first_domain.x.shape[1:]), dtype=first_domain.x.dtype)
+        y = torch.empty(len(index), dtype=first_domain.y.dtype)
+        start = 0
+        for number, (domain, rows) in enumerate(self._parts):
+            here = (part == number).nonzero().squeeze(1)
+            chosen = rows[index[here] - start]
+            x[here], y[here] = domain.x[chosen], domain.y[chosen]
+            start += len(rows)
+        return Batch(_as_float(x), y)
+
+
+def _as_float(x: Tensor) -> Tensor:
+    return x.to(torch.get_default_dtype()) / 255 if x.dtype == torch.uint8 else x
+
+
+@dataclass
+class Client:
+    """One client during one phase. `state` holds named tensors that stay with the client between rounds."""
+
+    id: int
+    name: str
+    domain: str
+    training: Rows
+    validation: Rows
+    seed: int
+    round: int
+    phase: str
+    state: dict[str, Tensor] = field(default_factory=dict)
+    steps: int = 0
+    examples: int = 0
+
+    @property
+    def samples(self) -> int:
+        """How many training examples the client holds."""
+        return len(self.training)
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Random numbers that depend on (seed, round, client, phase, purpose) and on nothing else.
+
+        The client counts by its name, so that the order in which clients are listed changes nothing.
+        """
+        return generator(self.seed, self.round, self.name, self.phase, purpose)
+
+    def batches(self, size: int, epochs: int = 1, steps: int | None = None) -> Iterator[Batch]:
+        """Shuffled mini-batches: `epochs` passes, or exactly `steps` batches. `size` 0 means the full batch."""
+        rows = len(self.training)
+        size = min(size, rows) if size else rows
+        order = self.generator("batches")
+        done = 0
+        epoch = 0
+        while epoch < epochs if steps is None else done < steps:
+            permutation = torch.randperm(rows, generator=order)
+            for start in range(0, rows, size):
+                if steps is not None and done == steps:
+                    return
+                batch = self.training.take(permutation[start : start + size])
+                done += 1
+                self.steps += 1
+                self.examples += len(batch.y)
+                yield batch
+            epoch += 1
+
+    def sweep(self, rows: Rows, size: int = 1024) -> Iterator[Batch]:
+        """Every row once, in order, in large batches: for evaluation and full-batch gradients."""
+        for start in range(0, len(rows), size):
+            yield rows.take(torch.arange(start, min(start + size, len(rows))))

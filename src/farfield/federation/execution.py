@@ -1,0 +1,67 @@
+"""One phase on one client: the code that every engine runs where the client's data is."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from farfield.federation.checks import fault
+from farfield.federation.client import Client
+from farfield.federation.phase import Named, declared_sends
+from farfield.models import Model, ModelState
+from farfield.models.randomness import derive_seed
+
+
+@dataclass
+class Outcome:
+    """What came of a phase on a client: values, or why there are none. `state` is the client's state to keep."""
+
+    client: int
+    domain: str
+    samples: int = 0
+    values: Named = field(default_factory=dict)
+    state: dict[str, Tensor] = field(default_factory=dict)
+    problem: str | None = None
+    detail: str = ""
+    steps: int = 0
+    examples: int = 0
+    seconds: float = 0.0
+
+
+def run_phase(
+    algorithm: Any,
+    phase: str,
+    model: Model,
+    broadcast: ModelState,
+    client: Client,
+    shared: Mapping[str, Tensor | float | int],
+) -> Outcome:
+    """Load the broadcast model, run the phase, check what it wants to send. Never raises for a client's failure."""
+    started = time.perf_counter()
+    outcome = Outcome(client.id, client.domain, client.samples)
+    versions = {name: v._version for name, v in shared.items() if isinstance(v, Tensor)}
+    method = getattr(algorithm, phase)
+    torch.default_generator.manual_seed(derive_seed(client.seed, client.round, client.name, phase, "layers"))
+    try:
+        model.load(broadcast)
+        values: Named = method(client, model, **shared)
+        problem = fault(values, declared_sends(method), model.layout)
+        changed = [name for name, version in versions.items() if shared[name]._version != version]  # type: ignore[union-attr]
+        if changed:
+            problem = f"the phase changed the shared tensor '{changed[0]}' in place"
+        if problem:
+            outcome.problem = problem
+        else:
+            outcome.values, outcome.state = values, client.state
+    except Exception as error:  # a client's failure is the round's business, not the program's
+        outcome.problem = f"{type(error).__name__}: {error}"
+        outcome.detail = traceback.format_exc()
+    outcome.steps, outcome.examples = client.steps, client.examples
+    outcome.seconds = time.perf_counter() - started
+    return outcome

@@ -1,0 +1,144 @@
+"""The local engine: all clients on this machine, in one process or in N workers of one thread each.
+
+The result is the same to the bit for any number of workers: randomness is derived from (seed, round, client, phase, purpose),
+replies are put in client order, and every phase runs on one thread.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from farfield.federation.checks import nbytes
+from farfield.federation.execution import Outcome, run_phase
+from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Reply, Traffic
+from farfield.federation.phase import Named, declared_sends
+from farfield.federation.population import Population
+from farfield.federation.workers import WorkerPool
+from farfield.models import Model, ModelState
+
+
+class LocalFederation:
+    """The clients of a population, reached in this process or through worker processes.
+
+    with LocalFederation(algorithm, model, population, seed=0, workers=2) as fed:
+        fed.begin(round=1, cohort=[0, 1, 2])
+        state = algorithm.round(fed, state)
+    """
+
+    def __init__(
+        self,
+        algorithm: Any,
+        model: Model,
+        population: Population,
+        *,
+        seed: int,
+        workers: int = 1,
+        quorum: float = 0.5,
+        deadline: float | None = None,
+    ) -> None:
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}")
+        if not 0 < quorum <= 1:
+            raise ValueError(f"quorum is a share of the cohort, over 0 and at most 1, not {quorum}")
+        if deadline is not None and deadline <= 0:
+            raise ValueError(f"deadline is a number of seconds over 0, not {deadline}")
+        self._algorithm, self._model, self._population, self._seed = algorithm, model, population, seed
+        self._quorum, self._deadline = quorum, deadline
+        self._round = 0
+        self._cohort: tuple[int, ...] = ()
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self._pool = WorkerPool(workers, algorithm, model, population, seed) if workers > 1 else None
+        #: What stays at each client between rounds. Only clients that have taken part have an entry.
+        self.states: dict[int, dict[str, Tensor]] = {}
+        self.traffic = Traffic()
+        self.events: list[Event] = []
+
+    def __enter__(self) -> LocalFederation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+        torch.set_num_threads(self._threads)
+
+    @property
+    def clients(self) -> int:
+        return len(self._population)
+
+    def begin(self, round: int, cohort: Sequence[int]) -> None:
+        """Say which round it is and who takes part in it."""
+        self._round = round
+        self._cohort = tuple(sorted(cohort))
+
+    def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor | float | int) -> Replies:
+        replies, problems = self._run(phase, model, shared, self._cohort)
+        needed = max(1, math.ceil(self._quorum * len(self._cohort)))
+        if len(replies) < needed:
+            message = f"{len(replies)} of {len(self._cohort)} clients replied, and the quorum is {needed}"
+            if not replies:
+                raise FederationError(f"no client replied in phase '{phase.__name__}': {problems[0]}")
+            raise QuorumMissed(message)
+        return replies
+
+    def map_over(self, clients: Sequence[int], phase: Callable[..., Named], model: ModelState) -> Replies:
+        """Run a phase outside the round's cohort, on the clients named: how validation is measured."""
+        replies, problems = self._run(phase, model, {}, sorted(clients))
+        if not replies:
+            raise FederationError(f"no client replied in phase '{phase.__name__}': {problems[0]}")
+        return replies
+
+    def _run(
+        self, phase: Callable[..., Named], model: ModelState, shared: dict[str, Any], clients: Sequence[int]
+    ) -> tuple[Replies, list[str]]:
+        name = phase.__name__
+        declared_sends(phase)
+        started = time.perf_counter()
+        accepted: list[tuple[int, Reply]] = []
+        problems: list[str] = []
+        cost = Traffic(bytes_down={name: (model.nbytes + nbytes(shared)) * len(clients)}, bytes_up={name: 0})
+        for outcome in self._outcomes(name, model, shared, clients):
+            cost.local_steps += outcome.steps
+            cost.examples += outcome.examples
+            cost.client_seconds += outcome.seconds
+            cost.bytes_up[name] += nbytes(outcome.values)
+            late = self._deadline is not None and outcome.seconds > self._deadline
+            if outcome.problem is None and late:
+                outcome.problem = f"no reply within the deadline of {self._deadline:g} s"
+            if outcome.problem is None:
+                accepted.append((outcome.client, Reply(outcome.client, outcome.domain, outcome.samples, outcome.values)))
+                if outcome.state:
+                    self.states[outcome.client] = outcome.state
+            else:
+                problems.append(f"client {outcome.client} ({outcome.domain}): {outcome.problem}")
+                self.events.append(
+                    Event("reply-dropped", self._round, outcome.problem, client=outcome.client, phase=name)
+                )
+        cost.waiting_seconds = time.perf_counter() - started
+        self.traffic.add(cost)
+        ordered = tuple(reply for _, reply in sorted(accepted, key=lambda pair: pair[0]))
+        return Replies(ordered, registered=self.clients), problems
+
+    def _outcomes(
+        self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
+    ) -> Iterator[Outcome]:
+        if self._pool is not None:
+            yield from self._pool.run(phase, self._round, model, shared, clients, self.states, self._deadline)
+            return
+        with torch.random.fork_rng(devices=[]):
+            for number in clients:
+                # A copy, as over a wire: a phase that fails half-way must not leave half a state behind.
+                state = {name: value.clone() for name, value in self.states.get(number, {}).items()}
+                client = self._population.client(
+                    number, seed=self._seed, round=self._round, phase=phase, state=state
+                )
+                yield run_phase(self._algorithm, phase, self._model, model, client, shared)

@@ -1,0 +1,93 @@
+"""Phases: the methods of an algorithm that run where a client's data is, and what they may send back.
+
+    @phase(update=Sends("parameters", "the local parameters minus the broadcast ones"))
+    def train(self, client, model, **shared): ...
+
+A phase gets the client, the resident model loaded with what was broadcast, and the shared values. It returns named
+tensors and scalars, and only the ones it declares. With every reply goes an envelope: the client, its number of
+training examples, and the steps it made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from torch import Tensor
+
+from farfield.models import Layout
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: What a phase returns and what a server may share: named tensors and scalars, nothing else.
+Named = Mapping[str, "Tensor | float | int"]
+
+
+@dataclass(frozen=True)
+class Sends:
+    """One thing that leaves a client in a phase.
+
+    `shape` is a size by name ("parameters", "head", "buffers", "features", "outputs"), a number, or a tuple of them;
+    `()` is a scalar, and a name that the model does not know ("tuning rows") is a size that only the client knows.
+    `server_sees` says whether the server needs each client's value or only their sum.
+    """
+
+    shape: str | int | tuple[str | int, ...]
+    meaning: str
+    server_sees: Literal["each", "sum"] = "each"
+    optional: bool = False
+    warning: str = ""
+
+    @property
+    def dimensions(self) -> tuple[str | int, ...]:
+        return self.shape if isinstance(self.shape, tuple) else (self.shape,)
+
+    def sizes(self, layout: Layout) -> tuple[int | None, ...]:
+        """The shape in numbers for this model; None where only the client knows."""
+        known = {
+            "parameters": layout.parameters,
+            "head": layout.head.stop - layout.head.start,
+            "buffers": layout.buffers,
+            "features": layout.features,
+            "outputs": layout.outputs,
+        }
+        return tuple(d if isinstance(d, int) else known.get(d) for d in self.dimensions)
+
+
+SCALAR: tuple[str | int, ...] = ()
+
+
+def phase(**sends: Sends) -> Callable[[Function], Function]:
+    """Mark a method as a phase and declare what it sends."""
+
+    def mark(function: Function) -> Function:
+        function.__sends__ = sends  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def declared_sends(function: Callable[..., Any]) -> dict[str, Sends]:
+    """What a phase declares; an error for a method that is not a phase."""
+    sends = getattr(function, "__sends__", None)
+    if sends is None:
+        name = getattr(function, "__name__", repr(function))
+        raise TypeError(f"'{name}' is not a phase; mark it with @phase(...) and declare what it sends")
+    return dict(sends)
+
+
+def phases_of(algorithm: type) -> dict[str, dict[str, Sends]]:
+    """Every phase of a class with its declarations, inherited ones first."""
+    names = dict.fromkeys(name for cls in reversed(algorithm.__mro__) for name in vars(cls))
+    members = {name: getattr(algorithm, name) for name in names}
+    return {name: dict(member.__sends__) for name, member in members.items() if hasattr(member, "__sends__")}
+
+
+def inherit_declarations(algorithm: type) -> None:
+    """Let an overriding method keep what its parent declared, so that `@phase` is written once."""
+    for name, member in vars(algorithm).items():
+        if callable(member) and not hasattr(member, "__sends__"):
+            inherited = next((vars(c)[name] for c in algorithm.__mro__[1:] if name in vars(c)), None)
+            if hasattr(inherited, "__sends__"):
+                member.__sends__ = inherited.__sends__

@@ -1,0 +1,43 @@
+"""The clients that take part, and their data. A held-out domain is not in here, so nothing that trains can reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from farfield.federation.client import Client, Rows
+from farfield.tasks.partition import Clients
+from farfield.tasks.task import Domain
+
+
+class Population:
+    """The source domains and how their rows are shared among clients. Clients are made when they are needed."""
+
+    def __init__(self, domains: Sequence[Domain], clients: Clients) -> None:
+        self._domains = {d.name: d for d in domains}
+        self._clients = clients
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return tuple(self._domains)
+
+    def domain_of(self, client: int) -> str:
+        return self._clients.domain_of(client)
+
+    def client(self, number: int, *, seed: int, round: int, phase: str, state: dict[str, Tensor]) -> Client:
+        shard = self._clients[number]
+        return Client(
+            id=shard.client,
+            name=shard.name,
+            domain=shard.domain,
+            training=Rows(self._domains, shard.train),
+            validation=Rows(self._domains, shard.validation),
+            seed=seed,
+            round=round,
+            phase=phase,
+            state=state,
+        )

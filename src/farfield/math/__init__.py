@@ -1,0 +1,68 @@
+"""The mathematics of federated domain generalization: pure functions on tensors that import torch alone."""
+
+from farfield.math.averaging import ema, weighted_mean
+from farfield.math.control_variates import control_update, server_control_update
+from farfield.math.diagnostics import (
+    Fairness,
+    fairness,
+    gradient_cosines,
+    prediction_disagreement,
+    proxy_a_distance,
+)
+from farfield.math.gaussian import gaussian_kl
+from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean
+from farfield.math.head_gradients import head_gradient_variance, linear_head_gradient
+from farfield.math.invariance import (
+    fish_inner_product,
+    fishr_penalty,
+    group_dro_weights,
+    irm_penalty,
+    vrex_penalty,
+)
+from farfield.math.linear_sem import erm_solution, invariant_solution, local_solution, one_shot_average, test_risk
+from farfield.math.masks import and_mask, masked_mean, sand_mask, sign_agreement
+from farfield.math.matching import Matching, matching_direction
+from farfield.math.proximal import proximal_gradient, proximal_penalty
+from farfield.math.server_step import adam_step, sgd_step, yogi_step
+from farfield.math.splits import order_of_clients, share_rows, split_domains
+
+__all__ = [
+    "Fairness",
+    "GeometricAccumulator",
+    "Matching",
+    "adam_step",
+    "and_mask",
+    "control_update",
+    "ema",
+    "erm_solution",
+    "fairness",
+    "fish_inner_product",
+    "fishr_penalty",
+    "gaussian_kl",
+    "gradient_cosines",
+    "group_dro_weights",
+    "head_gradient_variance",
+    "invariant_solution",
+    "irm_penalty",
+    "linear_head_gradient",
+    "local_solution",
+    "masked_mean",
+    "matching_direction",
+    "one_shot_average",
+    "order_of_clients",
+    "prediction_disagreement",
+    "proximal_gradient",
+    "proximal_penalty",
+    "proxy_a_distance",
+    "sand_mask",
+    "server_control_update",
+    "sgd_step",
+    "share_rows",
+    "sign_agreement",
+    "split_domains",
+    "test_risk",
+    "vrex_penalty",
+    "weighted_geometric_mean",
+    "weighted_mean",
+    "yogi_step",
+]

@@ -1,0 +1,28 @@
+"""The loss that a model's outputs ask for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def task_loss(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Squared error for real targets, binary cross-entropy for one logit, cross-entropy otherwise."""
+    if targets.is_floating_point():
+        return F.mse_loss(logits.reshape(targets.shape), targets, reduction=reduction)
+    if logits.shape[-1] == 1:
+        return F.binary_cross_entropy_with_logits(logits.squeeze(-1), targets.to(logits.dtype), reduction=reduction)
+    return F.cross_entropy(logits, targets, reduction=reduction)
+
+
+def predicted_labels(logits: Tensor) -> Tensor:
+    return (logits.squeeze(-1) > 0).long() if logits.shape[-1] == 1 else logits.argmax(-1)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Class probabilities, one column a class; one logit gives two columns."""
+    if logits.shape[-1] == 1:
+        p = torch.sigmoid(logits)
+        return torch.cat([1 - p, p], dim=-1)
+    return torch.softmax(logits, dim=-1)

@@ -1,0 +1,198 @@
+"""The Model contract: head ∘ featurizer, with all trainable parameters in one flat vector.
+
+An update is a vector and a cohort's updates are a matrix, so aggregation is linear algebra. Floating-point buffers
+(BatchNorm's running statistics) live in a second vector that travels apart from the parameters.
+
+    model = build_model(ModelSpec(input_shape=(1, 8, 8), outputs=10), seed=0)
+    loss = F.cross_entropy(model(x), y)
+    model.backward(loss)                               # fills model.gradient
+    model.vector.add_(model.gradient, alpha=-0.1)      # one SGD step, in place
+    model.vector[model.layout.head]                    # the head's part of the vector
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from farfield.models.featurizers import FEATURIZERS
+from farfield.models.randomness import derive_seed
+from farfield.models.spec import ModelSpec
+
+#: Below this a standard deviation's logarithm is of no use to anyone.
+SIGMA_FLOOR = 1e-6
+BATCH_NORM_MOMENTUM = 0.1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each parameter lies in the flat vector. The head comes last, so it is one slice."""
+
+    slices: dict[str, slice]
+    shapes: dict[str, torch.Size]
+    head: slice
+    parameters: int
+    buffers: int
+    features: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """A model's numbers without its code: what a server holds and broadcasts."""
+
+    parameters: Tensor
+    buffers: Tensor
+
+    def sha256(self) -> str:
+        return hash_states([self])
+
+    @property
+    def nbytes(self) -> int:
+        return self.parameters.nbytes + self.buffers.nbytes
+
+
+def hash_states(states: Iterable[ModelState]) -> str:
+    """The hash of parameters and buffers, byte by byte, of one model or of several in order."""
+    digest = hashlib.sha256()
+    for state in states:
+        for tensor in (state.parameters, state.buffers):
+            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().contiguous().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+class Head(nn.Sequential):
+    """Linear, or linear-ReLU-linear. `last` is the layer that gives the logits."""
+
+    def __init__(self, features: int, spec: ModelSpec) -> None:
+        hidden = [] if spec.head == "linear" else [nn.Linear(features, spec.head_hidden), nn.ReLU()]
+        width = features if spec.head == "linear" else spec.head_hidden
+        super().__init__(*hidden, nn.Linear(width, spec.outputs, bias=spec.head_bias))
+
+    @property
+    def last(self) -> nn.Linear:
+        layer = self[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+
+class Model(nn.Module):
+    """`model(x)` gives logits; `model.features(x)` what the head sees. Parameters are views of `model.vector`."""
+
+    vector: Tensor
+    gradient: Tensor
+    buffer_vector: Tensor
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        if spec.featurizer not in FEATURIZERS:
+            near = difflib.get_close_matches(spec.featurizer, FEATURIZERS, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(FEATURIZERS)}"
+            raise ValueError(f"unknown featurizer '{spec.featurizer}'; {hint}")
+        self.spec = spec
+        self.featurizer, features = FEATURIZERS[spec.featurizer](spec)
+        self.gaussian = nn.Linear(features, 2 * features) if spec.representation == "gaussian" else None
+        self.head = Head(features, spec)
+        self.layout = self._flatten(features)
+
+    def _flatten(self, features: int) -> Layout:
+        named = list(self.named_parameters())
+        assert all(p.dtype == torch.get_default_dtype() for _, p in named)
+        sizes = [p.numel() for _, p in named]
+        vector = torch.cat([p.detach().reshape(-1) for _, p in named]) if named else torch.zeros(0)
+        slices: dict[str, slice] = {}
+        start = 0
+        for (name, p), size in zip(named, sizes, strict=True):
+            slices[name] = slice(start, start + size)
+            p.data = vector[start : start + size].view(p.shape)
+            start += size
+        head = [s for name, s in slices.items() if name.startswith("head.")]
+        self._trainable = [p for _, p in named]
+        # Plain attributes, not registered buffers: state_dict() would otherwise carry every number twice.
+        object.__setattr__(self, "vector", vector)
+        object.__setattr__(self, "gradient", torch.zeros_like(vector))
+        object.__setattr__(self, "buffer_vector", self._flatten_buffers())
+        return Layout(
+            slices=slices,
+            shapes={name: p.shape for name, p in named},
+            head=slice(head[0].start, head[-1].stop),
+            parameters=start,
+            buffers=self.buffer_vector.numel(),
+            features=features,
+            outputs=self.spec.outputs,
+        )
+
+    def _flatten_buffers(self) -> Tensor:
+        # num_batches_tracked is an integer count that no norm policy here reads; it stays where it is.
+        floating = [(m, n) for m in self.modules() for n, b in m.named_buffers(recurse=False) if b.is_floating_point()]
+        tensors = [getattr(m, n) for m, n in floating]
+        vector = torch.cat([t.reshape(-1) for t in tensors]) if tensors else torch.zeros(0)
+        start = 0
+        for (module, name), tensor in zip(floating, tensors, strict=True):
+            module._buffers[name] = vector[start : start + tensor.numel()].view(tensor.shape)
+            start += tensor.numel()
+        return vector
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))  # type: ignore[no-any-return]
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the head sees: the features; for a Gaussian representation a sample in training, the mean otherwise."""
+        if self.gaussian is None:
+            return self.featurizer(x)  # type: ignore[no-any-return]
+        mu, sigma = self.represent(x)
+        return mu + sigma * torch.randn_like(sigma) if self.training else mu
+
+    def represent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of a Gaussian representation."""
+        if self.gaussian is None:
+            raise ValueError("this model has a plain representation; build it with representation='gaussian'")
+        mu, raw = self.gaussian(self.featurizer(x)).chunk(2, dim=-1)
+        return mu, F.softplus(raw) + SIGMA_FLOOR
+
+    def backward(self, loss: Tensor) -> None:
+        """Put the gradient of `loss` into `model.gradient` (overwriting what was there)."""
+        grads = torch.autograd.grad(loss, self._trainable, materialize_grads=True)
+        torch.cat([g.reshape(-1) for g in grads], out=self.gradient)
+
+    def load(self, state: ModelState) -> None:
+        self.vector.copy_(state.parameters)
+        if self.layout.buffers:
+            self.buffer_vector.copy_(state.buffers)
+
+    def state(self) -> ModelState:
+        """A copy of the model's numbers."""
+        return ModelState(self.vector.clone(), self.buffer_vector.clone())
+
+    def train(self, mode: bool = True) -> Model:
+        super().train(mode)
+        for layer in self._batch_norms():
+            layer.momentum = BATCH_NORM_MOMENTUM
+            layer.train(mode and self.spec.norm != "freeze")
+        return self
+
+    def eval_unseen(self) -> Model:
+        """Evaluation mode for a client that took no part: see the norm policy for which statistics it uses."""
+        self.eval()
+        if self.spec.norm == "local":
+            for layer in self._batch_norms():
+                layer.train()
+                layer.momentum = 0.0  # normalise by the batch, leave the stored statistics alone
+        return self
+
+    def _batch_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
+        return [m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+def build_model(spec: ModelSpec, seed: int) -> Model:
+    """The model with the initial weights that belong to `seed`, whatever was drawn before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "model"))
+        return Model(spec)

@@ -1,0 +1,53 @@
+"""What a model is made of, as plain data: it can be written to TOML, printed, and sent to a site."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+NormPolicy = Literal["none", "average", "freeze", "local", "group"]
+
+#: What each norm policy means, and what a client that was never there uses.
+NORM_POLICIES: dict[str, str] = {
+    "none": "no normalisation layers; an unseen client uses the model as it is",
+    "average": "BatchNorm; running statistics are averaged over the clients by sample count, "
+    "and an unseen client uses that average",
+    "freeze": "BatchNorm in evaluation mode always; statistics stay as initialised (affine weights train), "
+    "and an unseen client uses the same",
+    "local": "BatchNorm; statistics stay at each client and are never sent; "
+    "an unseen client uses the statistics of its own batch",
+    "group": "GroupNorm instead of BatchNorm; there are no statistics to share",
+}
+
+
+class ModelSpec(BaseModel):
+    """A featurizer and a head by name and size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    featurizer: str = Field("mlp", description="'identity', 'mlp' or 'convnet'")
+    input_shape: tuple[int, ...] = Field(description="shape of one example, without the batch")
+    outputs: int = Field(ge=1, description="logits; 1 means binary cross-entropy, or one regression target")
+    hidden: tuple[int, ...] = Field((64,), description="widths of the featurizer's layers (channels for 'convnet')")
+    head: Literal["linear", "mlp"] = Field("linear", description="one linear layer, or linear-ReLU-linear")
+    head_hidden: int = Field(64, ge=1, description="hidden width of an 'mlp' head")
+    head_bias: bool = Field(True, description="whether the head's last layer has a bias")
+    norm: NormPolicy = Field("none", description="normalisation layers and what happens to their statistics")
+    representation: Literal["plain", "gaussian"] = Field(
+        "plain", description="features as they are, or a mean and a standard deviation that training samples from"
+    )
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after each hidden layer of the featurizer")
+
+    @model_validator(mode="after")
+    def _sizes_are_positive(self) -> ModelSpec:
+        if not self.input_shape or min(self.input_shape) < 1:
+            raise ValueError(f"input_shape must be positive sizes, not {self.input_shape}")
+        if self.hidden and min(self.hidden) < 1:
+            raise ValueError(f"hidden must be positive widths, not {self.hidden}")
+        return self
+
+    @property
+    def input_size(self) -> int:
+        return prod(self.input_shape)

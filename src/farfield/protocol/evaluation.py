@@ -1,0 +1,50 @@
+"""How models do on a domain that took no part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from farfield.federation.client import Rows
+from farfield.models import Model, ModelSpec, ModelState, build_model, probabilities
+from farfield.protocol.metrics import classification_metrics, regression_metrics
+from farfield.tasks.task import Domain, TaskKind
+
+BATCH = 1024
+
+
+class HeldOut:
+    """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one."""
+
+    def __init__(self, domain: Domain, kind: TaskKind, spec: ModelSpec) -> None:
+        self._rows = Rows({domain.name: domain}, [(domain.name, torch.arange(len(domain)))])
+        self._labels = domain.y.numpy()
+        self._kind = kind
+        self._model = build_model(spec, seed=0)
+
+    def measure(self, models: Sequence[ModelState]) -> dict[str, float]:
+        """The metrics of a model; of several models, the mean of each metric over them."""
+        measured = [self._measure(state) for state in models]
+        shared = [name for name in measured[0] if all(name in m for m in measured)]
+        return {name: float(np.mean([m[name] for m in measured])) for name in shared}
+
+    def _measure(self, state: ModelState) -> dict[str, float]:
+        self._model.load(state)
+        outputs = predict(self._model, self._rows)
+        if self._kind == "regression":
+            return regression_metrics(outputs.squeeze(-1).numpy(), self._labels)
+        return classification_metrics(probabilities(outputs).numpy(), self._labels)
+
+
+def predict(model: Model, rows: Rows) -> Tensor:
+    """The model's outputs on every row, in large batches, as for a client that took no part."""
+    model.eval_unseen()
+    with torch.no_grad():
+        parts = [
+            model(rows.take(torch.arange(start, min(start + BATCH, len(rows)))).x)
+            for start in range(0, len(rows), BATCH)
+        ]
+    return torch.cat(parts)

@@ -1,0 +1,63 @@
+"""Writes that are either there or not, also after a kill or a power cut."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file in one step. A reader sees the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomic(path, (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """Add one JSON line in a single write. A kill can lose or cut the last line, never an earlier one."""
+    line = (json.dumps(row, allow_nan=False) + "\n").encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a JSONL file; a line that was cut short by a kill is passed over."""
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            yield json.loads(line)
+
+
+def keep_rows_until(path: Path, last_round: int) -> None:
+    """Drop rows of later rounds (and a cut line), so that a resumed run writes them anew."""
+    rows = [row for row in read_rows(path) if row["round"] <= last_round]
+    write_atomic(path, "".join(json.dumps(row) + "\n" for row in rows).encode())

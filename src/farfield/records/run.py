@@ -1,0 +1,162 @@
+"""A run is a folder: config.toml, rounds.jsonl, target.sealed.jsonl, events.jsonl, checkpoint-*.safetensors, result.json.
+
+Tensors are safetensors, the rest is JSON or TOML; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from farfield.errors import UserError
+from farfield.records.atomic import append_row, keep_rows_until, read_rows, write_atomic, write_json
+from farfield.records.sealed import SEALED, append_sealed
+
+CONFIG, ROUNDS, EVENTS, RESULT = "config.toml", "rounds.jsonl", "events.jsonl", "result.json"
+LOCK = ".lock"
+KEPT_CHECKPOINTS = 2
+
+
+class RecordsError(UserError):
+    """A folder that cannot be used as asked, in one sentence."""
+
+
+def write_config(path: Path, config: Mapping[str, Any]) -> None:
+    write_atomic(path, tomli_w.dumps(_without_none(config)).encode())
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text())
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(v) for v in value]
+    return value
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> str | None:
+    """The first setting in which two configurations differ, as a phrase; None if they are the same."""
+    old, new = _without_none(old), _without_none(new)
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            inner = difference(a, b, f"{prefix}{key}.")
+            if inner:
+                return inner
+        elif a != b:
+            return f"{prefix}{key} is {_shown(a)} there and {_shown(b)} here"
+    return None
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    round: int
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+
+class RunFolder:
+    """The records of one run (one method, one held-out domain, one seed)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def writing(self, patience: float = 30.0) -> Iterator[None]:
+        """Be the only writer. Waits a while for one that is about to end, such as a run whose parent was killed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / LOCK, "w") as file:
+            limit = time.monotonic() + patience
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > limit:
+                        raise RecordsError(f"another process is writing to '{self.path}'; let it end first") from None
+                    time.sleep(0.1)
+            yield
+
+    def create(self, config: Mapping[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_config(self.path / CONFIG, config)
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / CONFIG).exists()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return read_config(self.path / CONFIG)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        path = self.path / RESULT
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        write_json(self.path / RESULT, result)
+
+    def add_round(self, row: Mapping[str, Any]) -> None:
+        append_row(self.path / ROUNDS, row)
+
+    def add_target(self, round: int, metrics: Mapping[str, float]) -> None:
+        append_sealed(self.path, round, metrics)
+
+    def add_event(self, row: Mapping[str, Any]) -> None:
+        append_row(self.path / EVENTS, row)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        return list(read_rows(self.path / ROUNDS))
+
+    def events(self) -> list[dict[str, Any]]:
+        return list(read_rows(self.path / EVENTS))
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        path = self.path / f"checkpoint-{checkpoint.round:06d}.safetensors"
+        # safetensors refuses tensors that share memory, and two names may well hold one tensor here.
+        tensors = {name: t.detach().clone().contiguous() for name, t in checkpoint.tensors.items()}
+        meta = {"round": str(checkpoint.round), "meta": json.dumps(checkpoint.meta)}
+        write_atomic(path, save(tensors, metadata=meta))
+        for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
+            old.unlink()
+
+    def latest_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read, or None."""
+        for path in reversed(self._checkpoints()):
+            try:
+                with safe_open(path, framework="pt") as file:
+                    meta = file.metadata()
+                    tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            except SafetensorError:  # a damaged disk; the checkpoint before it still serves
+                continue
+            return Checkpoint(int(meta["round"]), tensors, json.loads(meta["meta"]))
+        return None
+
+    def rewind(self, round: int) -> None:
+        """Drop what was written after a round, so that it can be written again."""
+        for name in (ROUNDS, EVENTS, SEALED):
+            if (self.path / name).exists():
+                keep_rows_until(self.path / name, round)
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self.path.glob("checkpoint-*.safetensors"))

@@ -1,0 +1,1 @@
+"""From the records of a bench to what people read: tables, plots, one HTML page."""

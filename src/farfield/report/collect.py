@@ -1,0 +1,122 @@
+"""A finished or unfinished sweep, read back from its folder: what tables, pages and JSON are made from.
+
+This is the one place that opens target rows, and it counts every opening.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
+from farfield.records import RecordsError, RunFolder, read_config
+from farfield.records.sealed import count_look, open_sealed
+
+BENCH = "bench.toml"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run by round: what the clients saw, and what the held-out domain saw."""
+
+    algorithm: str
+    held_out: str
+    seed: int
+    rounds: list[dict[str, Any]]
+    target: list[tuple[int, dict[str, float]]]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Everything a reader can ask of a bench: the plan, a row and a curve a run, what failed, how often it was opened."""
+
+    folder: Path
+    plan: dict[str, Any]
+    rows: list[dict[str, Any]]
+    curves: list[Curve]
+    failures: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    missing: int
+    looks: int
+
+
+def collect(folder: Path, purpose: str) -> Sweep:
+    """Read a sweep and choose by every rule of its plan. `purpose` goes into the count of looks."""
+    if not (folder / BENCH).exists():
+        raise RecordsError(f"there is no bench in '{folder}'; give the folder that --out named")
+    plan = read_config(folder / BENCH)
+    looks = count_look(folder, purpose)
+    rows, curves, failures, events = [], [], [], []
+    found = 0
+    for path in _run_folders(folder / "runs"):
+        run = RunFolder(path)
+        config = run.config
+        if config.get("inner") is not None:
+            continue
+        found += 1
+        identity = {name: config[name] for name in ("algorithm", "held_out", "seed")}
+        events += [{**identity, **event} for event in run.events()]
+        if run.result is None:
+            failure = path / "failure.json"
+            error = json.loads(failure.read_text())["error"] if failure.exists() else "not finished"
+            failures.append({**identity, "error": error})
+            continue
+        curve = Curve(**identity, rounds=run.rounds(), target=open_sealed(path))
+        curves.append(curve)
+        try:
+            rows.append({**run.result, "selection": _select(plan, curve, path)})
+        except ValueError as error:  # a run that diverged has no round to choose
+            failures.append({**identity, "error": str(error)})
+    expected = len(plan["algorithms"]) * len(plan["held_out"]) * len(plan["seeds"])
+    order = {name: i for i, name in enumerate(plan["algorithms"])}
+    domains = {name: i for i, name in enumerate(plan["held_out"])}
+    rows.sort(key=lambda r: (order[r["algorithm"]], domains[r["held_out"]], r["seed"]))
+    return Sweep(folder, plan, rows, curves, failures, events, expected - found, looks)
+
+
+def _run_folders(runs: Path) -> list[Path]:
+    return sorted(path.parent for path in runs.rglob("config.toml"))
+
+
+def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[str, Any]]:
+    """For each rule the round it chose and the held-out metrics of that round."""
+    source = [
+        SourceRow(r["round"], {name: _numbers(metrics) for name, metrics in r["validation"].items()})
+        for r in curve.rounds
+        if "validation" in r
+    ]
+    target = [TargetRow(round, _numbers(metrics)) for round, metrics in curve.target]
+    by_round = dict(curve.target)
+    selected: dict[str, dict[str, Any]] = {}
+    for name in plan["rules"]:
+        if RULES[name].is_oracle:
+            chosen = choose_oracle(plan["kind"], target)
+        elif RULES[name].needs_inner:
+            inner = _inner_rows(path)
+            if not inner:
+                continue
+            chosen = choose(name, plan["kind"], source, inner)
+        else:
+            chosen = choose(name, plan["kind"], source)
+        selected[name] = {"round": chosen, **by_round[chosen]}
+    return selected
+
+
+def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
+    """Records hold null where a value was not finite."""
+    return {name: math.nan if value is None else value for name, value in metrics.items()}
+
+
+def _inner_rows(path: Path) -> dict[str, list[InnerRow]]:
+    """Rows of the inner runs beside a run: what each source domain scored when it was held out as well."""
+    inner: dict[str, list[InnerRow]] = {}
+    for folder in sorted(path.parent.glob("inner-*")):
+        run = RunFolder(folder / path.name)
+        if run.exists and run.result is not None:
+            domain = unquote(folder.name.removeprefix("inner-"))
+            inner[domain] = [InnerRow(r["round"], _numbers(r["inner"])) for r in run.rounds() if "inner" in r]
+    return inner

@@ -1,0 +1,248 @@
+"""The result table: a line a method, with what a reader must know to read its numbers.
+
+Every number keeps its unit: a mean over held-out domains has an interval over domains, a mean over one domain has an
+interval over seeds, and the table says which.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.table import Table as RichTable
+
+from farfield.protocol.metrics import HIGHER_IS_BETTER
+from farfield.protocol.selection import RULES
+from farfield.protocol.statistics import Difference, Summary
+from farfield.report.formats import (
+    MISSING,
+    NOT_FINITE,
+    interval,
+    is_percent,
+    listed,
+    metric_label,
+    metric_value,
+    p_value,
+    plural,
+    rule_label,
+)
+from farfield.report.grid import Cell, Column, Grid, Tone
+
+BASELINE = "fedavg"
+
+_VERDICTS: dict[str, tuple[str, Tone]] = {
+    "better": ("better", "better"),
+    "worse": ("worse", "worse"),
+    "no difference beyond chance": ("within chance", ""),
+    "too few to say": ("too few to say", "missing"),
+}
+
+
+@dataclass(frozen=True)
+class ResultLine:
+    """One method. `domains` holds a summary over seeds per held-out domain, None where no run finished."""
+
+    algorithm: str
+    domains: dict[str, Summary | None]
+    #: Over the domains' means; over seeds where the bench has one held-out domain. None without any result.
+    overall: Summary | None
+    worst: float | None
+    worst_domain: str | None
+    #: Against the baseline over shared (held-out, seed) pairs; None for itself, and where nothing is shared.
+    difference: Difference | None
+    #: The difference on each shared domain, over its shared seeds.
+    domain_differences: dict[str, float]
+    #: Runs with a result under this rule, runs that failed, and runs that never started or that the rule cannot judge.
+    runs: int
+    failed: int
+    missing: int
+
+    @property
+    def finite(self) -> bool:
+        return self.overall is not None and math.isfinite(self.overall.mean)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every held-out domain has a finite result, so that the mean compares with other methods' means."""
+        return self.finite and all(s is not None for s in self.domains.values())
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """The headline metric of every method on domains it never saw, under one selection rule."""
+
+    rule: str
+    kind: str
+    metric: str
+    domains: tuple[str, ...]
+    seeds: tuple[int, ...]
+    lines: tuple[ResultLine, ...]
+    #: What the interval of the overall mean is over.
+    unit: Literal["domains", "seeds"]
+    #: The method that differences are to; None when the bench does not have it.
+    baseline: str | None
+
+    @property
+    def higher_is_better(self) -> bool:
+        return HIGHER_IS_BETTER[self.metric]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A flat dict a method, ready for `pandas.DataFrame`. Accuracies are shares of one, None is not known."""
+        return [self._record(line) for line in self.lines]
+
+    def render(self, width: int = 100) -> RichTable:
+        """The table for a terminal."""
+        return self.grid().render(width)
+
+    def markdown(self) -> str:
+        return self.grid().markdown()
+
+    def grid(self) -> Grid:
+        """The table as text: what matters first, then a column per held-out domain."""
+        spread = any(line.overall and line.overall.low is not None for line in self.lines)
+        columns = [Column("method", text=True), Column("mean", "± 95 %" if spread else "")]
+        if self.baseline is not None:
+            points = "points" if is_percent(self.metric) else ""
+            columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True)]
+        columns.append(Column("worst domain"))
+        if len(self.domains) > 1:
+            columns += [
+                Column(domain, "± std" if len(self.seeds) > 1 else "", optional=True) for domain in self.domains
+            ]
+        unit = ", %" if is_percent(self.metric) else ""
+        better = "higher" if self.higher_is_better else "lower"
+        title = f"{metric_label(self.metric, self.kind)}{unit} on held-out domains ({better} is better)"
+        return Grid(
+            title=f"{title}; rounds chosen by {rule_label(self.rule)}",
+            columns=tuple(columns),
+            rows=tuple(self._row(line) for line in self.lines),
+            notes=self.notes(),
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know to read the numbers, a sentence each."""
+        return (*self._unit_notes(), *self._difference_notes(), *self._gap_notes())
+
+    def _row(self, line: ResultLine) -> tuple[Cell, ...]:
+        expected = line.runs + line.failed + line.missing
+        short = f"{line.runs} of {expected} runs" if line.runs < expected else ""
+        cells = [Cell(line.algorithm, short), self._summary_cell(line.overall, "interval")]
+        if self.baseline is not None:
+            cells += self._difference_cells(line)
+        cells.append(Cell(metric_value(self.metric, line.worst), line.worst_domain or ""))
+        if len(self.domains) > 1:
+            cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
+        return tuple(cells)
+
+    def _summary_cell(self, of: Summary | None, spread: Literal["interval", "std"]) -> Cell:
+        if of is None:
+            return Cell(MISSING, tone="missing")
+        if not math.isfinite(of.mean):
+            return Cell(NOT_FINITE, tone="worse")
+        half = of.std if spread == "std" else None if of.high is None else of.high - of.mean
+        return Cell(metric_value(self.metric, of.mean), "" if half is None else f"±{metric_value(self.metric, half)}")
+
+    def _difference_cells(self, line: ResultLine) -> list[Cell]:
+        if line.algorithm == self.baseline:
+            return [Cell(MISSING, tone="missing"), Cell("baseline", tone="missing")]
+        of = line.difference
+        if of is None:
+            return [Cell(MISSING, tone="missing"), Cell("nothing to compare", tone="missing")]
+        if not math.isfinite(of.mean):
+            return [Cell(NOT_FINITE, tone="missing"), Cell(NOT_FINITE, tone="missing")]
+        word, tone = _VERDICTS[of.verdict]
+        return [
+            Cell(metric_value(self.metric, of.mean, sign=True), interval(self.metric, of.low, of.high)),
+            Cell(word, p_value(of.p_holm if of.p_holm is not None else of.p_value), tone),
+        ]
+
+    def _unit_notes(self) -> list[str]:
+        notes = []
+        if RULES[self.rule].is_oracle:
+            notes.append("The oracle chose by looking at the held-out domain: a ceiling, not a result.")
+        seeds, domains = plural(len(self.seeds), "seed"), plural(len(self.domains), "held-out domain")
+        if self.unit == "domains":
+            notes.append(f"mean: over {domains}, each averaged over {seeds}; ± is a 95 % interval over domains.")
+            if len(self.seeds) == 1:
+                notes.append("one seed: no interval for a single domain, so how much a rerun varies is not known.")
+            else:
+                notes.append("Under each domain: the standard deviation over seeds.")
+        elif len(self.seeds) == 1:
+            notes.append(f"one seed: no interval. One held-out domain ({self.domains[0]}), run once.")
+        else:
+            notes.append(
+                f"mean: over {seeds} on one held-out domain ({self.domains[0]}); ± is a 95 % interval over seeds, "
+                "which says how a rerun varies and not how another domain would do."
+            )
+        return notes
+
+    def _difference_notes(self) -> list[str]:
+        of = [line.difference for line in self.lines if line.difference is not None]
+        if self.baseline is None:
+            return [f"{BASELINE} was not run, so no differences are shown."]
+        if not of:
+            return []
+        notes = []
+        by_domains = [d.n for d in of if d.unit == "domains"]
+        by_pairs = [d.n for d in of if d.unit == "pairs"]
+        what = f"vs {self.baseline}: method minus {self.baseline} on the same (held-out domain, seed) pairs"
+        if by_domains:
+            notes.append(f"{what}; 95 % interval and p over {_range(by_domains)} domains.")
+        if by_pairs:
+            notes.append(
+                f"{what}; fewer than three shared domains, so interval and p are over {_range(by_pairs)} pairs "
+                "and speak of reruns on these domains only."
+            )
+        if sum(d.p_holm is not None for d in of) > 1:
+            notes.append(f"p is Holm-corrected over {sum(d.p_holm is not None for d in of)} comparisons.")
+        return notes
+
+    def _gap_notes(self) -> list[str]:
+        notes = []
+        for line in self.lines:
+            gaps = [f"{line.failed} failed"] * bool(line.failed) + [f"{line.missing} missing"] * bool(line.missing)
+            have = sum(s is not None for s in line.domains.values())
+            if gaps:
+                text = f"{line.algorithm}: of {plural(line.runs + line.failed + line.missing, 'run')} {listed(gaps)}"
+                if have < len(self.domains):
+                    text += f"; results on {have} of {len(self.domains)} domains, so its mean does not compare"
+                notes.append(f"{text}.")
+            if line.overall is not None and not line.finite:
+                bad = [d for d, s in line.domains.items() if s is not None and not math.isfinite(s.mean)]
+                notes.append(f"{line.algorithm} diverged on {listed(bad)}: its {self.metric} is not a finite number.")
+        return notes
+
+    def _record(self, line: ResultLine) -> dict[str, Any]:
+        overall, difference = line.overall, line.difference
+        record: dict[str, Any] = {
+            "algorithm": line.algorithm,
+            "rule": rule_label(self.rule),
+            "metric": self.metric,
+            "mean": overall.mean if overall else None,
+            "low": overall.low if overall else None,
+            "high": overall.high if overall else None,
+            "unit": self.unit,
+            "n": overall.n if overall else 0,
+            "worst": line.worst,
+            "worst_domain": line.worst_domain,
+        }
+        if self.baseline is not None:
+            record |= {
+                "difference": difference.mean if difference else None,
+                "difference_low": difference.low if difference else None,
+                "difference_high": difference.high if difference else None,
+                "difference_unit": difference.unit if difference else None,
+                "difference_n": difference.n if difference else 0,
+                "p_value": difference.p_value if difference else None,
+                "p_holm": difference.p_holm if difference else None,
+                "verdict": difference.verdict if difference else None,
+            }
+        for domain, of in line.domains.items():
+            record[f"{self.metric}[{domain}]"] = of.mean if of else None
+            record[f"{self.metric}_std[{domain}]"] = of.std if of else None
+        return {**record, "runs": line.runs, "failed": line.failed, "missing": line.missing}
+
+
+def _range(counts: list[int]) -> str:
+    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"

@@ -1,0 +1,131 @@
+"""The few parts that our plots are drawn from: elements, scales, ticks, labels that keep apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from farfield.report.formats import MINUS, printable
+
+Element = ElementTree.Element
+FONT = 13
+#: Mean advance of a character of the page's font, as a share of its size.
+CHARACTER = 0.56
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values `low`…`high` to pixels `start`…`end`, evenly or by powers of ten."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
+        at = math.log10(max(value, self.low * 1e-3)) if self.log else value
+        return self.start + (at - low) / (high - low) * (self.end - self.start)
+
+
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers from at or below `low` to at or above `high`, a step of 1, 2 or 5 times a power of ten apart."""
+    if not high > low:
+        pad = abs(low) * 0.1 or 1.0
+        low, high = low - pad, high + pad
+    raw = (high - low) / max(about, 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [i * step for i in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten around `low`…`high`."""
+    return [10.0**i for i in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+
+
+def round_ticks(low: int, high: int, about: int = 5) -> list[int]:
+    """Whole numbers inside `low`…`high`, for an axis that counts."""
+    step = max(1, math.ceil(nice_ticks(0, max(high - low, 1), about)[1]))
+    return [t for t in range(0, high + 1, step) if t >= low] or [low]
+
+
+def tick_label(value: float, step: float) -> str:
+    """A tick with as many decimals as its step needs."""
+    if value and (abs(value) >= 1e6 or abs(value) < 1e-4):
+        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", MINUS)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    text = f"{value:.{decimals}f}"
+    return text.lstrip("-") if not text.strip("-0.") else text.replace("-", MINUS)
+
+
+def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions near the wanted ones, at least `gap` from each other and, where there is room, inside `low`…`high`."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    placed: list[float] = []
+    for i in order:
+        placed.append(max(wanted[i], placed[-1] + gap) if placed else max(wanted[i], low))
+    # What was pushed past the end is pushed back, and pushes the ones before it.
+    limit = max(high, low + gap * (len(placed) - 1))
+    for k in reversed(range(len(placed))):
+        placed[k] = min(placed[k], limit)
+        limit = placed[k] - gap
+    result = [0.0] * len(wanted)
+    for i, at in zip(order, placed, strict=True):
+        result[i] = at
+    return result
+
+
+def canvas(width: float, height: float, title: str, description: str, identity: str) -> Element:
+    """An svg that scales with the page and tells a screen reader what it shows."""
+    root = Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "viewBox": f"0 0 {pixels(width)} {pixels(height)}",
+            "role": "img",
+            "aria-labelledby": f"{identity}-title {identity}-description",
+            "font-size": str(FONT),
+            "font-family": "inherit",
+        },
+    )
+    add(root, "title", id=f"{identity}-title").text = printable(title)
+    add(root, "desc", id=f"{identity}-description").text = printable(description)
+    return root
+
+
+def add(parent: Element, tag: str, **attributes: str | float) -> Element:
+    """A child element. Underscores in attribute names stand for hyphens, numbers become pixels."""
+    named = {
+        name.rstrip("_").replace("_", "-"): value if isinstance(value, str) else pixels(value)
+        for name, value in attributes.items()
+    }
+    return ElementTree.SubElement(parent, tag, named)
+
+
+def text(parent: Element, x: float, y: float, content: str, anchor: str = "start", **attributes: str | float) -> Element:
+    element = add(parent, "text", x=x, y=y, text_anchor=anchor, fill="currentColor", **attributes)
+    element.text = printable(content)
+    return element
+
+
+def shortened(name: str, characters: int) -> str:
+    """The name, or as much of it as fits; the full one belongs in a title element."""
+    name = printable(name)
+    return name if len(name) <= characters else f"{name[: characters - 1]}…"
+
+
+def text_width(content: str) -> float:
+    return len(content) * FONT * CHARACTER
+
+
+def pixels(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def serialise(root: Element) -> str:
+    return ElementTree.tostring(root, encoding="unicode")

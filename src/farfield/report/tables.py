@@ -1,0 +1,248 @@
+"""What a bench found, as tables: results by held-out domain, all metrics, fairness, cost.
+
+Pure functions from a `Sweep` to data; each result can be had as dicts, for a terminal, and as Markdown.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import Any
+
+from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness, headline
+from farfield.protocol.statistics import compare
+from farfield.report.collect import Sweep
+from farfield.report.formats import (
+    MISSING,
+    arrow,
+    is_percent,
+    metric_label,
+    metric_value,
+    number,
+    rule_label,
+)
+from farfield.report.grid import Cell, Column, Grid, Table
+from farfield.report.results import BASELINE, ResultLine, ResultTable
+from farfield.report.values import Key, check_rule, domain_summaries, metric_values, overall_summary
+
+__all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
+
+METRICS = {
+    "classification": ("accuracy", "macro_f1", "loss", "auroc", "average_precision", "ece", "brier"),
+    "regression": ("loss", "r2", "mae"),
+}
+
+#: Columns of the cost table: key of the row, heading, unit, and what a value is divided by.
+_COSTS = (
+    ("local_steps", "local steps", "", 1.0),
+    ("samples", "samples", "", 1.0),
+    ("bytes_up", "up", "MB", 1e6),
+    ("bytes_down", "down", "MB", 1e6),
+    ("seconds", "time", "s", 1.0),
+    ("server_seconds", "server time", "s", 1.0),
+    ("peak_memory_mb", "peak memory", "MiB", 1.0),
+)
+
+
+def result_table(sweep: Sweep, rule: str) -> ResultTable:
+    """The headline metric per method and held-out domain under `rule`, and paired differences to FedAvg."""
+    plan = sweep.plan
+    check_rule(sweep, rule)
+    metric = headline(plan["kind"])
+    values = metric_values(sweep, rule, metric)
+    algorithms, held_out = list(plan["algorithms"]), tuple(plan["held_out"])
+    baseline = BASELINE if BASELINE in algorithms else None
+    of_baseline = values[baseline] if baseline is not None else {}
+    comparable = {a: v for a, v in values.items() if a != baseline and v.keys() & of_baseline.keys()}
+    differences = compare(comparable, of_baseline, HIGHER_IS_BETTER[metric])
+    lines = []
+    for name in algorithms:
+        by_domain = domain_summaries(values[name], held_out)
+        means = {d: s.mean for d, s in by_domain.items() if s is not None}
+        worst_domain = _worst(means, HIGHER_IS_BETTER[metric])
+        failed = sum(f["algorithm"] == name for f in sweep.failures)
+        runs = len(values[name])
+        lines.append(
+            ResultLine(
+                algorithm=name,
+                domains=by_domain,
+                overall=overall_summary(values[name], held_out),
+                worst=means[worst_domain] if worst_domain is not None else None,
+                worst_domain=worst_domain,
+                difference=differences.get(name),
+                domain_differences=_domain_differences(values[name], of_baseline) if name != baseline else {},
+                runs=runs,
+                failed=failed,
+                missing=len(held_out) * len(plan["seeds"]) - runs - failed,
+            )
+        )
+    return ResultTable(
+        rule=rule,
+        kind=plan["kind"],
+        metric=metric,
+        domains=held_out,
+        seeds=tuple(plan["seeds"]),
+        lines=tuple(lines),
+        unit="domains" if len(held_out) > 1 else "seeds",
+        baseline=baseline,
+    )
+
+
+def metric_table(sweep: Sweep, rule: str) -> Table:
+    """Every metric of the held-out domains under `rule`, each the mean over domains of the mean over seeds.
+
+    A metric that a domain cannot define (AUROC with one class only) is averaged over the domains that can, and the
+    cell says how many.
+    """
+    check_rule(sweep, rule)
+    plan = sweep.plan
+    held_out = tuple(plan["held_out"])
+    by_metric = {m: metric_values(sweep, rule, m) for m in METRICS[plan["kind"]]}
+    by_metric = {m: values for m, values in by_metric.items() if any(values.values())}
+    records, rows = [], []
+    for name in plan["algorithms"]:
+        record: dict[str, Any] = {"algorithm": name, "rule": rule_label(rule)}
+        cells = [Cell(name)]
+        most = max((len({d for d, _ in values[name]}) for values in by_metric.values()), default=0)
+        for metric, values in by_metric.items():
+            overall = overall_summary(values[name], held_out)
+            mean = overall.mean if overall is not None else None
+            have = len({domain for domain, _ in values[name]})
+            partial = 0 < have < most
+            record |= {metric: mean, f"{metric}_domains": have}
+            cells.append(
+                Cell(
+                    metric_value(metric, mean),
+                    f"{have} of {most} domains" if partial else "",
+                    "missing" if mean is None or not math.isfinite(mean) else "",
+                )
+            )
+        records.append(record)
+        rows.append(tuple(cells))
+    columns = [Column("method", text=True)]
+    for metric in by_metric:
+        columns.append(
+            Column(f"{metric_label(metric, plan['kind'])} {arrow(metric)}", "%" if is_percent(metric) else "")
+        )
+    return Table(
+        tuple(records),
+        Grid(
+            title=f"All metrics on held-out domains; rounds chosen by {rule_label(rule)}",
+            columns=tuple(columns),
+            rows=tuple(rows),
+            notes=(
+                "Means over held-out domains, each averaged over its seeds. ↑ higher is better, ↓ lower is better.",
+            ),
+        ),
+    )
+
+
+def fairness_table(sweep: Sweep, rule: str) -> Table:
+    """How evenly a method does over the held-out domains: variance and entropy (FedILC, table 3), and the gap.
+
+    Entropy is of accuracies divided by their sum; it says nothing of losses, so a regression has none.
+    """
+    results = result_table(sweep, rule)
+    metric, classification = results.metric, results.kind == "classification"
+    records, rows = [], []
+    for line in results.lines:
+        means = [s.mean for s in line.domains.values() if s is not None]
+        usable = len(means) > 1 and all(math.isfinite(m) for m in means)
+        spread = fairness(means) if usable else {}
+        gap = max(means) - min(means) if usable else None
+        records.append(
+            {
+                "algorithm": line.algorithm,
+                "rule": rule_label(rule),
+                "domains": len(means),
+                "variance": spread.get("variance"),
+                "entropy": spread.get("entropy") if classification else None,
+                "gap": gap,
+                "worst": line.worst,
+                "worst_domain": line.worst_domain,
+            }
+        )
+        variance, entropy = spread.get("variance"), spread.get("entropy")
+        cells = [
+            Cell(line.algorithm),
+            Cell(number(1000 * variance if variance is not None and classification else variance)),
+            Cell(f"{10 * entropy:.3f}" if entropy is not None else MISSING),
+            Cell(metric_value(metric, gap)),
+            Cell(metric_value(metric, line.worst), line.worst_domain or ""),
+        ]
+        rows.append(tuple(cells if classification else [*cells[:2], *cells[3:]]))
+    label = metric_label(metric, results.kind)
+    unit = "%" if is_percent(metric) else ""
+    columns = [
+        Column("method", text=True),
+        Column("variance ↓", "× 1000" if classification else ""),
+        Column("entropy ↑", "× 10"),
+        Column("best minus worst ↓", "points" if unit else ""),
+        Column("worst domain", unit),
+    ]
+    notes = [f"Of the mean {label} on each of {len(results.domains)} held-out domains."]
+    if classification and len(results.domains) > 1:
+        most = 10 * math.log(len(results.domains))
+        notes.append(f"Scaled as in FedILC's table 3; the same accuracy on all domains gives entropy {most:.3f}.")
+    if len(results.domains) == 1:
+        notes = ["One held-out domain: there is nothing to be even over."]
+    return Table(
+        tuple(records),
+        Grid(
+            title=f"Fairness over held-out domains; rounds chosen by {rule_label(rule)}",
+            columns=tuple(columns if classification else [*columns[:2], *columns[3:]]),
+            rows=tuple(rows),
+            notes=tuple(notes),
+        ),
+    )
+
+
+def cost_table(sweep: Sweep) -> Table:
+    """What a run cost, as the mean over the finished runs of each method: work, traffic by phase, time, memory."""
+    records, rows = [], []
+    for name in sweep.plan["algorithms"]:
+        of = [row for row in sweep.rows if row["algorithm"] == name]
+        record: dict[str, Any] = {"algorithm": name, "runs": len(of)}
+        cells = [Cell(name)]
+        for key, _, unit, scale in _COSTS:
+            known = [row[key] / scale for row in of if row.get(key) is not None]
+            mean = fmean(known) if known else None
+            column = key.replace("bytes", "mb") if unit == "MB" else key
+            record[column] = mean
+            phases = _by_phase(of, f"{key}_by_phase", scale)
+            record |= {f"{column}[{phase}]": value for phase, value in phases.items()}
+            text = f"{mean:,.0f}" if mean is not None and not unit else number(mean)
+            cells.append(Cell(text, ", ".join(f"{p} {number(v)}" for p, v in phases.items())))
+        records.append(record)
+        rows.append(tuple(cells))
+    columns = [Column("method", text=True), *(Column(heading, unit) for _, heading, unit, _ in _COSTS)]
+    return Table(
+        tuple(records),
+        Grid(
+            title="Cost of a run",
+            columns=tuple(columns),
+            rows=tuple(rows),
+            notes=(
+                "Means over a method's finished runs, all clients together. Traffic by phase: 'evaluate' is the "
+                "validation that the selection rules need. Times are of this machine, with other runs beside.",
+            ),
+        ),
+    )
+
+
+def _by_phase(rows: list[dict[str, Any]], key: str, scale: float) -> dict[str, float]:
+    phases = dict.fromkeys(phase for row in rows for phase in row.get(key, {}))
+    return {phase: fmean(row.get(key, {}).get(phase, 0) / scale for row in rows) for phase in phases}
+
+
+def _domain_differences(values: dict[Key, float], baseline: dict[Key, float]) -> dict[str, float]:
+    by_domain: dict[str, list[float]] = {}
+    for key in sorted(values.keys() & baseline.keys()):
+        by_domain.setdefault(key[0], []).append(values[key] - baseline[key])
+    return {domain: fmean(of) for domain, of in by_domain.items()}
+
+
+def _worst(means: dict[str, float], higher_is_better: bool) -> str | None:
+    """The domain with the worst mean; one that diverged is worst of all."""
+    sign = 1.0 if higher_is_better else -1.0
+    return min(means, key=lambda d: sign * means[d] if math.isfinite(means[d]) else -math.inf, default=None)

@@ -1,0 +1,45 @@
+"""The held-out values of a sweep, by method, held-out domain and seed, and their summaries."""
+
+from __future__ import annotations
+
+import math
+
+from farfield.errors import UserError
+from farfield.protocol.statistics import Summary, summary
+from farfield.report.collect import Sweep
+
+Key = tuple[str, int]
+Values = dict[str, dict[Key, float]]
+
+
+def check_rule(sweep: Sweep, rule: str) -> None:
+    if rule not in sweep.plan["rules"]:
+        raise UserError(f"this bench did not choose by '{rule}'; it has {', '.join(sweep.plan['rules'])}")
+
+
+def metric_values(sweep: Sweep, rule: str, metric: str) -> Values:
+    """A held-out metric per method and (held-out, seed). Not finite is NaN; a run without the metric has no key."""
+    values: Values = {name: {} for name in sweep.plan["algorithms"]}
+    for row in sweep.rows:
+        chosen = row["selection"].get(rule)
+        if chosen is not None and metric in chosen:
+            value = chosen[metric]
+            values[row["algorithm"]][row["held_out"], row["seed"]] = math.nan if value is None else float(value)
+    return values
+
+
+def domain_summaries(values: dict[Key, float], domains: tuple[str, ...]) -> dict[str, Summary | None]:
+    """A summary over seeds per held-out domain, None where there is no value."""
+    by_domain: dict[str, list[float]] = {domain: [] for domain in domains}
+    for (domain, _), value in sorted(values.items()):
+        by_domain[domain].append(value)
+    return {domain: summary(of) if of else None for domain, of in by_domain.items()}
+
+
+def overall_summary(values: dict[Key, float], domains: tuple[str, ...]) -> Summary | None:
+    """Over the domains' means where the bench has several domains, else over the seeds of the one."""
+    if not values:
+        return None
+    if len(domains) == 1:
+        return summary(values.values())
+    return summary(s.mean for s in domain_summaries(values, domains).values() if s is not None)

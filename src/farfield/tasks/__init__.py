@@ -1,0 +1,19 @@
+"""Domains and the questions asked of them; and how their rows are dealt out to clients."""
+
+from farfield.tasks import linear_sem, rect4, rotated_digits
+from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
+from farfield.tasks.task import Domain, Task
+
+__all__ = [
+    "Domain",
+    "Task",
+    "TaskEntry",
+    "UnknownTask",
+    "describe",
+    "linear_sem",
+    "load",
+    "names",
+    "rect4",
+    "register",
+    "rotated_digits",
+]

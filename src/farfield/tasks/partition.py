@@ -1,0 +1,429 @@
+"""Partitions: how the rows of the source domains are dealt out to clients.
+
+    partition = Partition.parse("dirichlet:0.3")
+    clients = make_clients(task.domains[1:], partition=partition, clients=50, seed=0, kind=task.kind)
+    clients[7].train         # ((domain name, row numbers), ...), made when asked for
+
+Validation rows are set aside first, domain by domain. Which rows these are depends on the seed and the domain alone,
+not on the partition, the number of clients or the other domains, so that settings are compared on the same rows.
+"""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite
+from typing import Any, Literal, get_args, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from torch import Tensor
+
+from farfield.math.splits import share_rows, split_domains
+from farfield.models.randomness import derive_seed, generator
+from farfield.tasks.task import Domain, TaskKind
+
+PartitionKind = Literal["domain", "split", "dirichlet", "iid", "pooled"]
+#: Rows of one client by domain: (domain name, int64 row numbers, ascending).
+Segments = tuple[tuple[str, Tensor], ...]
+#: The domain of a client whose rows come from several.
+MIXED = "mixed"
+
+
+class Partition(BaseModel):
+    """Which rule deals out the rows.
+
+    `domain`: one client a domain. `split`: more clients than domains, one domain each (FedIIR, Algorithm 2).
+    `dirichlet`: as `split`, with class shares drawn from a Dirichlet distribution (FedCiR). `iid`: rows of all domains
+    shuffled over the clients. `pooled`: one client with everything, the centralized reference.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: PartitionKind = "domain"
+    beta: float | None = Field(None, description="for 'dirichlet': small means few classes a client, large means all")
+
+    @classmethod
+    def parse(cls, text: str) -> Partition:
+        """From the command line's form: "domain", "split", "dirichlet:0.3", "iid" or "pooled"."""
+        try:
+            return cls.model_validate(text)
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        kind, colon, beta = value.strip().partition(":")
+        kinds = get_args(PartitionKind)
+        if kind not in kinds:
+            near = difflib.get_close_matches(kind, kinds, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"the partitions are {', '.join(kinds)}"
+            raise ValueError(f"unknown partition '{kind}'; {hint}")
+        if not colon:
+            return {"kind": kind}
+        try:
+            return {"kind": kind, "beta": float(beta)}
+        except ValueError:
+            raise ValueError(
+                f"partition '{value}' has '{beta}' where a number belongs, as in 'dirichlet:0.3'"
+            ) from None
+
+    @model_validator(mode="after")
+    def _beta_fits_kind(self) -> Partition:
+        if self.kind == "dirichlet":
+            if self.beta is None:
+                raise ValueError("partition 'dirichlet' needs its parameter beta, as in 'dirichlet:0.3'")
+            if not (isfinite(self.beta) and self.beta > 0):
+                raise ValueError(f"partition 'dirichlet' needs a positive beta, not {self.beta}")
+        elif self.beta is not None:
+            raise ValueError(f"partition '{self.kind}' takes no value, but got {self.beta}; only 'dirichlet' has one")
+        return self
+
+    def __str__(self) -> str:
+        return self.kind if self.beta is None else f"{self.kind}:{self.beta}"
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """One client's rows, as row numbers into the domains. There is always a training row; validation may be empty."""
+
+    client: int
+    name: str
+    #: The domain that all rows come from, or "mixed".
+    domain: str
+    train: Segments
+    validation: Segments
+
+    @property
+    def train_size(self) -> int:
+        return sum(len(rows) for _, rows in self.train)
+
+    @property
+    def validation_size(self) -> int:
+        return sum(len(rows) for _, rows in self.validation)
+
+
+class Clients(Sequence[Shard]):
+    """All clients of a partition: one row array and one offset array a split. Shards are made when asked for."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        domains: Sequence[Domain],
+        clients_per_domain: Sequence[int] | None,
+        train: _Dealt,
+        validation: _Dealt,
+    ) -> None:
+        self.partition = partition
+        self.domain_names = tuple(domain.name for domain in domains)
+        self._domain_starts = _starts([len(domain) for domain in domains])
+        # None where a client's rows may come from several domains.
+        self._client_starts = None if clients_per_domain is None else _starts(clients_per_domain)
+        self._train = train
+        self._validation = validation
+
+    def __len__(self) -> int:
+        return len(self._train.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Shard: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Shard]: ...
+    def __getitem__(self, index: int | slice) -> Shard | list[Shard]:
+        if isinstance(index, slice):
+            return [self._shard(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"no client {index} among {len(self)}")
+        return self._shard(index % len(self))
+
+    def __iter__(self) -> Iterator[Shard]:
+        return (self._shard(i) for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} clients, partition {self.partition}, domains {', '.join(self.domain_names)}>"
+
+    def domain_of(self, client: int) -> str:
+        """The domain that all of a client's rows come from, or "mixed"."""
+        if self._client_starts is not None:
+            return self.domain_names[bisect_right(self._client_starts, client) - 1]
+        return self._shard(client).domain
+
+    @property
+    def train_sizes(self) -> Tensor:
+        """Training rows of every client, int64, without making any shard."""
+        return self._train.offsets.diff()
+
+    @property
+    def validation_sizes(self) -> Tensor:
+        """Validation rows of every client, int64, without making any shard."""
+        return self._validation.offsets.diff()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the row and offset arrays, all that grows with rows or clients."""
+        return sum(t.nbytes for dealt in (self._train, self._validation) for t in (dealt.rows, dealt.offsets))
+
+    def _shard(self, client: int) -> Shard:
+        train = self._segments(self._train.of(client))
+        validation = self._segments(self._validation.of(client))
+        present = {name for name, _ in (*train, *validation)}
+        domain = present.pop() if len(present) == 1 else MIXED
+        return Shard(client, self._name(client), domain, train, validation)
+
+    def _name(self, client: int) -> str:
+        if self.partition.kind == "pooled":
+            return "pooled"
+        if self._client_starts is None:
+            return f"client-{client}"
+        domain = bisect_right(self._client_starts, client) - 1
+        if self.partition.kind == "domain":
+            return self.domain_names[domain]
+        return f"{self.domain_names[domain]}-{client - self._client_starts[domain]}"
+
+    def _segments(self, rows: Tensor) -> Segments:
+        if len(rows) == 0:
+            return ()
+        first = bisect_right(self._domain_starts, int(rows[0])) - 1
+        last = bisect_right(self._domain_starts, int(rows[-1])) - 1
+        ends = torch.searchsorted(rows, torch.tensor(self._domain_starts[first + 1 : last + 1])).tolist()
+        parts = torch.tensor_split(rows, ends)
+        return tuple(
+            (self.domain_names[domain], part - self._domain_starts[domain])
+            for domain, part in enumerate(parts, start=first)
+            if len(part)
+        )
+
+
+def split_rows(y: Tensor, fraction: float, generator: torch.Generator, kind: TaskKind) -> tuple[Tensor, Tensor]:
+    """Training and validation row numbers, ascending and disjoint, at least one of each.
+
+    Validation gets the whole part of `fraction` of the rows. In classification each class gives its share to within
+    a row, and keeps a row for training where that can be had.
+    """
+    _check_fraction(fraction)
+    rows = len(y)
+    if rows < 2:
+        raise ValueError(f"{rows} row cannot be split into training and validation rows; two are needed")
+    # As a decimal: 0.29 of 100 rows is 29, which the binary product misses.
+    held = min(max(int(Fraction(str(fraction)) * rows), 1), rows - 1)
+    order = torch.randperm(rows, generator=generator)
+    if kind == "regression":
+        chosen = order[:held]
+    else:
+        _, label, counts = torch.unique(y, return_inverse=True, return_counts=True)
+        # Classes in turn, each in shuffled order; the first of each class are taken.
+        by_class = torch.split_with_sizes(order[torch.argsort(label[order], stable=True)], counts.tolist())
+        quotas = _class_quotas(counts, held)
+        chosen = torch.cat([part[:quota] for part, quota in zip(by_class, quotas.tolist(), strict=True)])
+    in_validation = torch.zeros(rows, dtype=torch.bool)
+    in_validation[chosen] = True
+    return (~in_validation).nonzero().squeeze(1), in_validation.nonzero().squeeze(1)
+
+
+def make_clients(
+    domains: Sequence[Domain],
+    *,
+    partition: Partition,
+    clients: int | None = None,
+    validation: float = 0.1,
+    seed: int,
+    kind: TaskKind,
+) -> Clients:
+    """Deal the rows of the source domains out to clients.
+
+    `clients` may be left out: one for `pooled`, as many as domains otherwise. Every client gets a training row. The
+    validation rows of a domain are shared among its clients, so with many clients some have none. Clients are
+    numbered domain by domain.
+    """
+    _check_fraction(validation)
+    if not domains:
+        raise ValueError("there are no source domains to make clients of; hold fewer domains out")
+    if kind == "regression" and partition.kind == "dirichlet":
+        raise ValueError("partition 'dirichlet' skews class labels, which a regression task lacks; use 'split'")
+
+    starts = _starts([len(domain) for domain in domains])
+    train, held = [], []
+    for domain in domains:
+        try:
+            rows = split_rows(domain.y, validation, generator(seed, "validation", domain.name), kind)
+        except ValueError as error:
+            raise ValueError(f"domain '{domain.name}': {error}") from None
+        train.append(rows[0])
+        held.append(rows[1])
+    counts = _clients_per_domain(partition, clients, [len(rows) for rows in train])
+
+    if counts is None:
+        number = 1 if partition.kind == "pooled" else clients if clients is not None else len(domains)
+        train_owner = _deal_evenly(sum(map(len, train)), number, generator(seed, "iid", "train"))
+        held_owner = _deal_evenly(sum(map(len, held)), number, generator(seed, "iid", "validation"))
+    else:
+        number = sum(counts)
+        owners = []
+        for domain, first, k, t, v in zip(domains, _starts(counts), counts, train, held, strict=False):
+            if partition.kind == "dirichlet":
+                assert partition.beta is not None
+                pair = _deal_by_class(domain.y[t], domain.y[v], k, partition.beta, seed, domain.name)
+            else:
+                # The published code rounds down a share of the size before the hold-out was rounded.
+                nominal = float((1 - Fraction(str(validation))) * len(domain))
+                pair = (
+                    _deal_in_order(len(t), k, nominal, generator(seed, "split", "train", domain.name)),
+                    _deal_evenly(len(v), k, generator(seed, "split", "validation", domain.name)),
+                )
+            owners.append((first + pair[0], first + pair[1]))
+        train_owner = torch.cat([owner for owner, _ in owners])
+        held_owner = torch.cat([owner for _, owner in owners])
+    return Clients(
+        partition,
+        domains,
+        counts,
+        _Dealt.group(_join(train, starts), train_owner, number),
+        _Dealt.group(_join(held, starts), held_owner, number),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Dealt:
+    """Rows of one split, client after client. Rows are numbered through all domains; `offsets` has one entry more."""
+
+    rows: Tensor
+    offsets: Tensor
+
+    @classmethod
+    def group(cls, rows: Tensor, owner: Tensor, clients: int) -> _Dealt:
+        # A stable sort keeps a client's rows ascending, and so one domain after the other.
+        offsets = torch.zeros(clients + 1, dtype=torch.int64)
+        torch.cumsum(torch.bincount(owner, minlength=clients), 0, out=offsets[1:])
+        return cls(rows[torch.argsort(owner, stable=True)], offsets)
+
+    def of(self, client: int) -> Tensor:
+        start, end = self.offsets[client : client + 2].tolist()
+        return self.rows[start:end]
+
+
+def _clients_per_domain(partition: Partition, clients: int | None, train_sizes: Sequence[int]) -> list[int] | None:
+    """How many clients each domain gets; None where clients may mix domains. Refuses numbers that cannot work."""
+    domains, rows = len(train_sizes), sum(train_sizes)
+    if clients is not None and clients < 1:
+        raise ValueError(f"there must be at least 1 client, not {clients}")
+    if partition.kind == "pooled":
+        if clients not in (None, 1):
+            raise ValueError(
+                f"partition 'pooled' puts all rows in 1 client, not {clients}; use 'iid' to share them out"
+            )
+        return None
+    wanted = domains if clients is None else clients
+    if wanted > rows:
+        raise ValueError(f"{wanted} clients are too many for {rows} training rows; use at most {rows}")
+    if partition.kind == "iid":
+        return None
+    if partition.kind == "domain":
+        if wanted != domains:
+            raise ValueError(
+                f"partition 'domain' makes one client for each of the {domains} domains, not {wanted}; "
+                "leave the number of clients out, or use 'split'"
+            )
+        return [1] * domains
+    if wanted < domains:
+        raise ValueError(
+            f"{wanted} clients are too few for {domains} domains, because in partition '{partition.kind}' a client has "
+            f"one domain; use at least {domains}, or the partition 'iid'"
+        )
+    if partition.kind == "dirichlet" and wanted % domains == 0:
+        each = wanted // domains
+        if each > min(train_sizes):
+            raise ValueError(
+                f"{wanted} clients make {each} for a domain of {min(train_sizes)} training rows; "
+                f"use at most {domains * min(train_sizes)}"
+            )
+        return [each] * domains
+    return split_domains(train_sizes, wanted)
+
+
+def _deal_in_order(rows: int, clients: int, nominal: float, shuffle: torch.Generator) -> Tensor:
+    """The owner of each row as FedIIR shares a domain: equal whole parts, and what is left over to the last client."""
+    # A part of the nominal size may round down to nothing where the rows would do.
+    sizes = torch.tensor(share_rows(rows, clients, nominal if nominal >= clients else None))
+    owner = torch.empty(rows, dtype=torch.int64)
+    owner[torch.randperm(rows, generator=shuffle)] = torch.repeat_interleave(torch.arange(clients), sizes)
+    return owner
+
+
+def _deal_evenly(rows: int, clients: int, shuffle: torch.Generator) -> Tensor:
+    """The owner of each row; clients' sizes differ by at most one."""
+    owner = torch.empty(rows, dtype=torch.int64)
+    owner[torch.randperm(rows, generator=shuffle)] = torch.arange(rows) * clients // rows
+    return owner
+
+
+def _deal_by_class(
+    train_y: Tensor, validation_y: Tensor, clients: int, beta: float, seed: int, domain: str
+) -> tuple[Tensor, Tensor]:
+    """The owners of a domain's training and validation rows, with each class shared out by one Dirichlet draw."""
+    # NumPy, because PyTorch has no public Dirichlet that takes a generator.
+    draw = np.random.Generator(np.random.PCG64(derive_seed(seed, "dirichlet", domain)))
+    labels = (train_y.numpy(), validation_y.numpy())
+    owners = tuple(np.empty(len(y), dtype=np.int64) for y in labels)
+    for label in np.union1d(*labels):
+        # In a fresh order for each class, or rounding would favour the same clients every time.
+        order = draw.permutation(clients)
+        ends = np.cumsum(draw.dirichlet(np.full(clients, beta)))
+        ends /= ends[-1]
+        for y, owner in zip(labels, owners, strict=True):
+            rows = draw.permutation(np.flatnonzero(y == label))
+            cuts = np.rint(ends * len(rows)).astype(np.int64)
+            owner[rows] = order[np.searchsorted(cuts, np.arange(len(rows)), side="right")]
+    _fill_empty(owners[0], clients)
+    return torch.from_numpy(owners[0]), torch.from_numpy(owners[1])
+
+
+def _fill_empty(owner: NDArray[np.int64], clients: int) -> None:
+    """Give each client without rows one of the largest client's, in place."""
+    sizes = np.bincount(owner, minlength=clients)
+    for empty in np.flatnonzero(sizes == 0):
+        largest = int(sizes.argmax())
+        owner[np.flatnonzero(owner == largest)[-1]] = empty
+        sizes[largest] -= 1
+        sizes[empty] += 1
+
+
+def _class_quotas(counts: Tensor, held: int) -> Tensor:
+    """How many of `held` rows each class gives: its proportional share, rounded by largest remainder."""
+    rows = int(counts.sum())
+    quotas = counts * held // rows
+    for _ in range(held - int(quotas.sum())):
+        missing = counts * held - quotas * rows
+        spare = counts - quotas
+        # Classes that would be left without a training row come last.
+        for least in (2, 1):
+            if bool((spare >= least).any()):
+                quotas[torch.where(spare >= least, missing, missing.min() - 1).argmax()] += 1
+                break
+    return quotas
+
+
+def _check_fraction(fraction: float) -> None:
+    if not 0 < fraction < 1:
+        raise ValueError(
+            f"the validation fraction must lie between 0 and 1, not be {fraction}; 0.1 keeps a tenth of each domain"
+        )
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """Where each part begins when parts of these sizes are laid end to end, and where the last one ends."""
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + size)
+    return starts
+
+
+def _join(rows: Sequence[Tensor], starts: Sequence[int]) -> Tensor:
+    return torch.cat([start + part for start, part in zip(starts, rows, strict=False)])

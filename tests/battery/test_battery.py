@@ -1,0 +1,256 @@
+"""What every method must pass, alone and in every composition offered. A method joins by being registered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from tests.battery.methods import everything, make, single
+from torch import Tensor
+
+from farfield.algorithms import FedAvg, Local, State
+from farfield.bench.job import run_job
+from farfield.bench.plan import Job, make_plan
+from farfield.federation.checks import SCALAR_BYTES
+from farfield.federation.federation import Replies
+from farfield.federation.phase import phases_of
+from farfield.models import ModelSpec, hash_states
+from farfield.tasks.task import Domain
+from tests.toy import SPEC, domains, federation, initial, population, task
+
+methods = pytest.mark.parametrize("name", everything())
+single_methods = pytest.mark.parametrize("name", single())
+
+
+def spec_for(algorithm: FedAvg) -> ModelSpec:
+    return SPEC.model_copy(update={"representation": algorithm.representation})
+
+
+def trained(algorithm: FedAvg, chosen: Sequence[Domain], rounds: int = 3, **options: Any) -> tuple[State, list[State]]:
+    """The state after some rounds with all clients, and the states on the way."""
+    spec = spec_for(algorithm)
+    with federation(algorithm, chosen, spec, **options) as fed:
+        state = algorithm.start(initial(spec).state())
+        states = []
+        for number in range(1, rounds + 1):
+            fed.begin(number, range(fed.clients))
+            state = algorithm.round(fed, state)
+            states.append(state)
+    return state, states
+
+
+def vector(algorithm: FedAvg, state: State) -> Tensor:
+    return torch.cat([m.parameters for m in algorithm.models(state)])
+
+
+@methods
+def test_the_loss_falls_and_the_state_stays_finite(name: str) -> None:
+    algorithm = make(name)
+    state, states = trained(algorithm, domains(2), rounds=12)
+    assert states[-1].diagnostics["loss"] < 0.9 * states[0].diagnostics["loss"]
+    tensors = [vector(algorithm, state), *state.slots.values(), *state.extras.values()]
+    assert all(bool(torch.isfinite(t).all()) for t in tensors)
+    assert not torch.equal(vector(algorithm, state)[: SPEC.outputs], initial().vector[: SPEC.outputs])
+
+
+@single_methods
+def test_the_gradient_of_the_local_objective_equals_finite_differences(name: str) -> None:
+    algorithm = make(name)
+    model, local, batch, shared = _local_step(algorithm)
+    model.backward(algorithm.loss(model, batch, **shared))
+    algorithm.adjust(model.gradient, local)
+    gradient = model.gradient.clone()
+
+    def objective(parameters: Tensor) -> float:
+        model.vector.copy_(parameters)
+        return float(algorithm.loss(model, batch, **shared) + algorithm.penalty(local))
+
+    here = model.vector.clone()
+    for seed in range(4):
+        direction = torch.randn(len(here), generator=torch.Generator().manual_seed(seed), dtype=here.dtype)
+        step = 1e-6
+        slope = (objective(here + step * direction) - objective(here - step * direction)) / (2 * step)
+        assert slope == pytest.approx(float(gradient @ direction), rel=1e-5, abs=1e-8)
+
+
+@single_methods
+def test_the_extra_term_is_alive(name: str) -> None:
+    algorithm = make(name)
+    if algorithm.penalty_weight is None:
+        pytest.skip(f"{name} declares no weighted extra term")
+    without = make(name, **{algorithm.penalty_weight: 0.0})
+    heavy = make(name, **{algorithm.penalty_weight: 10 * getattr(algorithm.params, algorithm.penalty_weight)})
+    gradients = []
+    for variant in (without, algorithm, heavy):
+        model, local, batch, shared = _local_step(variant)
+        model.backward(variant.loss(model, batch, **shared))
+        variant.adjust(model.gradient, local)
+        gradients.append(model.gradient.clone())
+    assert float((gradients[1] - gradients[0]).norm()) > 1e-6 * float(gradients[0].norm())
+    results = [vector(v, trained(v, domains(2))[0]) for v in (without, algorithm, heavy)]
+    assert not torch.equal(results[0], results[1])
+    assert not torch.equal(results[1], results[2])
+
+
+def _local_step(algorithm: FedAvg) -> tuple[Any, Local, Any, dict[str, Any]]:
+    """A client in the middle of its second round, in float64: the model has moved, and shared values are not zero."""
+    captured: dict[str, Any] = {}
+
+    class Spy:
+        clients = 2
+
+        def map(self, phase: Any, model: Any, **shared: Any) -> Replies:
+            captured.update(shared)
+            return fed.map(phase, model, **shared)
+
+    spec = spec_for(algorithm)
+    with federation(algorithm, domains(2), spec) as fed:
+        state = algorithm.start(initial(spec).state())
+        for number in (1, 2):
+            fed.begin(number, range(fed.clients))
+            captured.clear()
+            state = algorithm.round(Spy(), state)  # type: ignore[arg-type]
+        stored = {k: v.double() for k, v in fed.states.get(0, {}).items()}
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = initial(spec)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    model.vector.copy_(state.model.parameters.double())
+    start = model.vector.clone()
+    model.vector.add_(0.05 * torch.randn(len(start), generator=torch.Generator().manual_seed(9), dtype=start.dtype))
+    shared = {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in captured.items()}
+    client = population(domains(2), pooled=algorithm.pooled).client(0, seed=0, round=3, phase="train", state=stored)
+    x, y = next(client.batches(8))
+    model.eval()  # no sampling: the objective must be a function of the parameters
+    return model, Local(client, model, start, shared), type(client.training.take(torch.arange(1)))(x.double(), y), shared
+
+
+@single_methods
+def test_with_the_settings_that_switch_it_off_it_is_fedavg(name: str) -> None:
+    algorithm = make(name)
+    if algorithm.fedavg_when is None:
+        pytest.skip(f"{name} has no setting that makes it FedAvg")
+    off = make(name, **algorithm.fedavg_when)
+    known = {k: v for k, v in algorithm.fedavg_when.items() if k in FedAvg.Params.model_fields}
+    fedavg = make("fedavg", weighting=off.params.weighting, **known)
+    torch.testing.assert_close(
+        vector(off, trained(off, domains(3))[0]), vector(fedavg, trained(fedavg, domains(3))[0]), rtol=0, atol=1e-6
+    )
+
+
+@single_methods
+def test_with_one_client_it_is_fedavg(name: str) -> None:
+    algorithm = make(name)
+    if not algorithm.fedavg_with_one_client:
+        pytest.skip(f"{name} is not FedAvg for one client")
+    fedavg = make("fedavg")
+    torch.testing.assert_close(
+        vector(algorithm, trained(algorithm, domains(1))[0]),
+        vector(fedavg, trained(fedavg, domains(1))[0]),
+        rtol=0,
+        atol=1e-6,
+    )
+
+
+@methods
+def test_the_order_of_the_clients_changes_nothing(name: str) -> None:
+    algorithm = make(name)
+    chosen = domains(3)
+    forwards = trained(algorithm, chosen)[0].model.parameters
+    backwards = trained(algorithm, chosen[::-1])[0].model.parameters
+    if algorithm.pooled:
+        pytest.skip("one client with everybody's rows has no order of clients")
+    torch.testing.assert_close(forwards, backwards, rtol=0, atol=2e-6)
+
+
+@methods
+def test_two_workers_give_the_same_bits_as_one(name: str) -> None:
+    algorithm = make(name)
+    one, two = (
+        hash_states(algorithm.models(trained(algorithm, domains(3), workers=workers)[0])) for workers in (1, 2)
+    )
+    assert one == two
+
+
+@methods
+def test_a_run_that_stops_and_resumes_ends_in_the_same_bits(name: str, tmp_path: Any) -> None:
+    problem = task(3)
+    plan = make_plan(problem, algorithms=[name], held_out=["c"], seeds=1, rounds=5)
+    job = Job(name, "c", 0)
+    whole = run_job(plan, problem, job, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    def stop(progress: Any) -> None:
+        if progress.round == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_job(plan, problem, job, tmp_path / "parts", checkpoint_every=2, watch=stop)
+    resumed = run_job(plan, problem, job, tmp_path / "parts", checkpoint_every=2)
+    for key in ("model_sha256", "local_steps", "bytes_up", "bytes_down", "rounds"):
+        assert resumed[key] == whole[key], key
+
+
+@methods
+def test_only_what_is_declared_leaves_a_client_and_its_bytes_are_counted(name: str) -> None:
+    algorithm = make(name)
+    spec = spec_for(algorithm)
+    seen: list[tuple[str, Replies]] = []
+
+    class Spy:
+        def __init__(self, fed: Any) -> None:
+            self.fed, self.clients = fed, fed.clients
+
+        def map(self, phase: Any, model: Any, **shared: Any) -> Replies:
+            replies = self.fed.map(phase, model, **shared)
+            seen.append((phase.__name__, replies))
+            return replies
+
+    with federation(algorithm, domains(2), spec) as fed:
+        fed.begin(1, range(fed.clients))
+        algorithm.round(Spy(fed), algorithm.start(initial(spec).state()))
+        counted = dict(fed.traffic.bytes_up)
+    assert list(dict.fromkeys(phase for phase, _ in seen)) == list(algorithm.phases)
+    layout = initial(spec).layout
+    declared = phases_of(type(algorithm))
+    expected: dict[str, int] = {}
+    for phase, replies in seen:
+        for reply in replies:
+            for value_name, value in reply.values.items():
+                sizes = declared[phase][value_name].sizes(layout)
+                if isinstance(value, Tensor):
+                    assert tuple(value.shape) == tuple(
+                        known if known is not None else actual
+                        for known, actual in zip(sizes, value.shape, strict=True)
+                    )
+                else:
+                    assert sizes == ()
+                expected[phase] = expected.get(phase, 0) + (value.nbytes if isinstance(value, Tensor) else SCALAR_BYTES)
+    assert counted == expected
+
+
+@methods
+def test_it_survives_a_client_that_fails_and_one_that_replies_with_nan(name: str) -> None:
+    algorithm = make(name)
+    if algorithm.pooled:
+        pytest.skip("a pooled reference has no cohort to survive in")
+    good = domains(2)
+    poisoned = Domain("poisoned", torch.full_like(good[0].x, float("nan")), good[0].y)
+    broken = Domain("broken", good[0].x[:, :2].clone(), good[0].y)
+    spec = spec_for(algorithm)
+    with federation(algorithm, [good[0], poisoned, broken, good[1]], spec) as fed:
+        state = algorithm.start(initial(spec).state())
+        for number in (1, 2):
+            fed.begin(number, range(4))
+            state = algorithm.round(fed, state)
+        dropped = {(e.round, e.client) for e in fed.events}
+        assert dropped == {(1, 1), (1, 2), (2, 1), (2, 2)}
+        assert 1 not in fed.states
+        assert 2 not in fed.states
+    assert bool(torch.isfinite(vector(algorithm, state)).all())
+    assert not torch.equal(vector(algorithm, state)[:10], initial(spec).vector[:10])
