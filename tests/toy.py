@@ -45,7 +45,9 @@ def population(chosen: Sequence[Domain], pooled: bool = False, seed: int = 0) ->
     return Population(chosen, made)
 
 
-def federation(algorithm: object, chosen: Sequence[Domain], spec: ModelSpec = SPEC, **options: object) -> LocalFederation:
+def federation(
+    algorithm: object, chosen: Sequence[Domain], spec: ModelSpec = SPEC, **options: object
+) -> LocalFederation:
     pooled = bool(getattr(algorithm, "pooled", False))
     model = build_model(spec, seed=0)
     return LocalFederation(algorithm, model, population(chosen, pooled), seed=0, **options)  # type: ignore[arg-type]

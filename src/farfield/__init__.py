@@ -1,9 +1,9 @@
 """Farfield: federated learning that holds up on clients it has never seen.
 
-    import farfield as ff
-    result = ff.bench("rotated-digits", algorithms=["fedavg", "fedprox"], seeds=3)
-    result.table()
-    result.report("report.html")
+import farfield as ff
+result = ff.bench("rotated-digits", algorithms=["fedavg", "fedprox"], seeds=3)
+result.table()
+result.report("report.html")
 """
 
 from importlib.metadata import version

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 import torch
-from tests.battery.methods import everything, make, single
 from torch import Tensor
 
-from farfield.algorithms import FedAvg, Local, State
+from farfield.algorithms import FedAvg, Local, State, method
 from farfield.bench.job import run_job
 from farfield.bench.plan import Job, make_plan
 from farfield.federation.checks import SCALAR_BYTES
@@ -18,10 +17,22 @@ from farfield.federation.federation import Replies
 from farfield.federation.phase import phases_of
 from farfield.models import ModelSpec, hash_states
 from farfield.tasks.task import Domain
+from tests.battery.methods import everything, make, single
 from tests.toy import SPEC, domains, federation, initial, population, task
 
-methods = pytest.mark.parametrize("name", everything())
-single_methods = pytest.mark.parametrize("name", single())
+
+def parametrized(names: Iterable[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("name", list(names))
+
+
+methods = parametrized(everything())
+single_methods = parametrized(single())
+#: A pooled reference has one client with everybody's rows: no order of clients, and no cohort to survive in.
+federated_methods = parametrized(n for n in everything() if not make(n).pooled)
+
+
+def changes_the_local_objective(name: str) -> bool:
+    return any(getattr(method(name), hook) is not getattr(FedAvg, hook) for hook in ("loss", "penalty", "adjust"))
 
 
 def spec_for(algorithm: FedAvg) -> ModelSpec:
@@ -65,7 +76,7 @@ def test_the_gradient_of_the_local_objective_equals_finite_differences(name: str
 
     def objective(parameters: Tensor) -> float:
         model.vector.copy_(parameters)
-        return float(algorithm.loss(model, batch, **shared) + algorithm.penalty(local))
+        return float((algorithm.loss(model, batch, **shared) + algorithm.penalty(local)).detach())
 
     here = model.vector.clone()
     for seed in range(4):
@@ -75,23 +86,41 @@ def test_the_gradient_of_the_local_objective_equals_finite_differences(name: str
         assert slope == pytest.approx(float(gradient @ direction), rel=1e-5, abs=1e-8)
 
 
-@single_methods
+@parametrized(n for n in single() if changes_the_local_objective(n))
 def test_the_extra_term_is_alive(name: str) -> None:
+    """A local objective that was changed must change the gradient: a penalty that is silently zero fails here."""
     algorithm = make(name)
-    if algorithm.penalty_weight is None:
-        pytest.skip(f"{name} declares no weighted extra term")
-    without = make(name, **{algorithm.penalty_weight: 0.0})
-    heavy = make(name, **{algorithm.penalty_weight: 10 * getattr(algorithm.params, algorithm.penalty_weight)})
-    gradients = []
-    for variant in (without, algorithm, heavy):
-        model, local, batch, shared = _local_step(variant)
-        model.backward(variant.loss(model, batch, **shared))
-        variant.adjust(model.gradient, local)
-        gradients.append(model.gradient.clone())
-    assert float((gradients[1] - gradients[0]).norm()) > 1e-6 * float(gradients[0].norm())
-    results = [vector(v, trained(v, domains(2))[0]) for v in (without, algorithm, heavy)]
-    assert not torch.equal(results[0], results[1])
-    assert not torch.equal(results[1], results[2])
+    model, _, batch, _ = _local_step(algorithm)
+    model.backward(FedAvg.loss(algorithm, model, batch))
+    plain = model.gradient.clone()
+    assert float((_gradient(algorithm) - plain).norm()) > 1e-6 * float(plain.norm())
+
+
+@single_methods
+def test_a_weighted_term_names_its_weight(name: str) -> None:
+    own = set(method(name).Params.model_fields) - set(FedAvg.Params.model_fields)
+    if changes_the_local_objective(name) and own:
+        assert method(name).penalty_weight in own
+
+
+@parametrized(n for n in single() if method(n).penalty_weight is not None)
+def test_the_weight_of_the_extra_term_changes_the_result(name: str) -> None:
+    weight = method(name).penalty_weight
+    assert weight is not None
+    default = getattr(make(name).params, weight)
+    variants = [make(name, **{weight: value}) for value in (0.0, default, 10 * default)]
+    gradients = [_gradient(v) for v in variants]
+    results = [vector(v, trained(v, domains(2))[0]) for v in variants]
+    for low, high in ((0, 1), (1, 2)):
+        assert not torch.equal(gradients[low], gradients[high])
+        assert not torch.equal(results[low], results[high])
+
+
+def _gradient(algorithm: FedAvg) -> Tensor:
+    model, local, batch, shared = _local_step(algorithm)
+    model.backward(algorithm.loss(model, batch, **shared))
+    algorithm.adjust(model.gradient, local)
+    return model.gradient.clone()
 
 
 def _local_step(algorithm: FedAvg) -> tuple[Any, Local, Any, dict[str, Any]]:
@@ -125,14 +154,18 @@ def _local_step(algorithm: FedAvg) -> tuple[Any, Local, Any, dict[str, Any]]:
     client = population(domains(2), pooled=algorithm.pooled).client(0, seed=0, round=3, phase="train", state=stored)
     x, y = next(client.batches(8))
     model.eval()  # no sampling: the objective must be a function of the parameters
-    return model, Local(client, model, start, shared), type(client.training.take(torch.arange(1)))(x.double(), y), shared
+    return (
+        model,
+        Local(client, model, start, shared),
+        type(client.training.take(torch.arange(1)))(x.double(), y),
+        shared,
+    )
 
 
-@single_methods
+@parametrized(n for n in single() if method(n).fedavg_when is not None)
 def test_with_the_settings_that_switch_it_off_it_is_fedavg(name: str) -> None:
     algorithm = make(name)
-    if algorithm.fedavg_when is None:
-        pytest.skip(f"{name} has no setting that makes it FedAvg")
+    assert algorithm.fedavg_when is not None
     off = make(name, **algorithm.fedavg_when)
     known = {k: v for k, v in algorithm.fedavg_when.items() if k in FedAvg.Params.model_fields}
     fedavg = make("fedavg", weighting=off.params.weighting, **known)
@@ -141,11 +174,9 @@ def test_with_the_settings_that_switch_it_off_it_is_fedavg(name: str) -> None:
     )
 
 
-@single_methods
+@parametrized(n for n in single() if method(n).fedavg_with_one_client)
 def test_with_one_client_it_is_fedavg(name: str) -> None:
     algorithm = make(name)
-    if not algorithm.fedavg_with_one_client:
-        pytest.skip(f"{name} is not FedAvg for one client")
     fedavg = make("fedavg")
     torch.testing.assert_close(
         vector(algorithm, trained(algorithm, domains(1))[0]),
@@ -155,23 +186,19 @@ def test_with_one_client_it_is_fedavg(name: str) -> None:
     )
 
 
-@methods
+@federated_methods
 def test_the_order_of_the_clients_changes_nothing(name: str) -> None:
     algorithm = make(name)
     chosen = domains(3)
     forwards = trained(algorithm, chosen)[0].model.parameters
     backwards = trained(algorithm, chosen[::-1])[0].model.parameters
-    if algorithm.pooled:
-        pytest.skip("one client with everybody's rows has no order of clients")
     torch.testing.assert_close(forwards, backwards, rtol=0, atol=2e-6)
 
 
 @methods
 def test_two_workers_give_the_same_bits_as_one(name: str) -> None:
     algorithm = make(name)
-    one, two = (
-        hash_states(algorithm.models(trained(algorithm, domains(3), workers=workers)[0])) for workers in (1, 2)
-    )
+    one, two = (hash_states(algorithm.models(trained(algorithm, domains(3), workers=workers)[0])) for workers in (1, 2))
     assert one == two
 
 
@@ -225,8 +252,7 @@ def test_only_what_is_declared_leaves_a_client_and_its_bytes_are_counted(name: s
                 sizes = declared[phase][value_name].sizes(layout)
                 if isinstance(value, Tensor):
                     assert tuple(value.shape) == tuple(
-                        known if known is not None else actual
-                        for known, actual in zip(sizes, value.shape, strict=True)
+                        known if known is not None else actual for known, actual in zip(sizes, value.shape, strict=True)
                     )
                 else:
                     assert sizes == ()
@@ -234,11 +260,9 @@ def test_only_what_is_declared_leaves_a_client_and_its_bytes_are_counted(name: s
     assert counted == expected
 
 
-@methods
+@federated_methods
 def test_it_survives_a_client_that_fails_and_one_that_replies_with_nan(name: str) -> None:
     algorithm = make(name)
-    if algorithm.pooled:
-        pytest.skip("a pooled reference has no cohort to survive in")
     good = domains(2)
     poisoned = Domain("poisoned", torch.full_like(good[0].x, float("nan")), good[0].y)
     broken = Domain("broken", good[0].x[:, :2].clone(), good[0].y)

@@ -16,7 +16,18 @@ pytestmark = pytest.mark.long
 def test_an_interrupted_bench_says_how_to_resume_and_leaves_no_process_behind(tmp_path: Path) -> None:
     out = tmp_path / "bench"
     start = [sys.executable, "-c", "from farfield.cli.main import run; run()"]
-    options = ["bench", "rotated-digits", "-a", "fedavg,scaffold", "--seeds", "1", "--rounds", "2000", "--out", str(out)]
+    options = [
+        "bench",
+        "rotated-digits",
+        "-a",
+        "fedavg,scaffold",
+        "--seeds",
+        "1",
+        "--rounds",
+        "2000",
+        "--out",
+        str(out),
+    ]
     process = subprocess.Popen([*start, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 60
     while not list(out.glob("runs/*/*/*/rounds.jsonl")) and time.monotonic() < limit:

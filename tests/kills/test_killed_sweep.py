@@ -60,7 +60,5 @@ def test_a_sweep_killed_at_random_moments_resumes_to_the_same_bits(tmp_path: Pat
         process.wait()
     assert killed >= 1
     resumed = tmp_path / "resumed.json"
-    subprocess.run(
-        command(out, "--resume", "--json", str(resumed)), check=True, stdout=subprocess.DEVNULL, timeout=600
-    )
+    subprocess.run(command(out, "--resume", "--json", str(resumed)), check=True, stdout=subprocess.DEVNULL, timeout=600)
     assert hashes(resumed) == hashes(whole)

@@ -64,4 +64,4 @@ class FedSGD(FedAvg):
         return reply
 
     def updates(self, replies: Replies) -> Tensor:
-        return -self.params.lr * replies.stack("gradient")
+        return replies.stack("gradient").mul_(-self.params.lr)

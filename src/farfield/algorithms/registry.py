@@ -1,10 +1,10 @@
 """Methods by name, and the grammar `client+server` that puts one method's clients under another's server.
 
-    @register
-    class FedMine(FedAvg): ...
+@register
+class FedMine(FedAvg): ...
 
-    build("fedmine", {"lr": 0.05})
-    build("fedprox+fedadam", {"mu": 0.1, "server_lr": 0.01})
+build("fedmine", {"lr": 0.05})
+build("fedprox+fedadam", {"mu": 0.1, "server_lr": 0.01})
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def parts(name: str) -> tuple[type[FedAvg], tuple[type[FedAvg], ...]]:
     return client, tuple(servers)
 
 
-def params_of(name: str) -> type[BaseModel]:
+def params_of(name: str) -> type[FedAvg.Params]:
     """The parameters of a method or a composition: the client's, plus what the servers add or set differently."""
     client, servers = parts(name)
     if not servers:

@@ -95,11 +95,19 @@ def bench(
         rules=rules,
         settings=settings,
     )
+    check_counts(workers, parallel, checkpoint_every)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     open_sweep(plan, folder, resume=resume)
     return execute(
         plan, task, folder, workers=workers, parallel=parallel, checkpoint_every=checkpoint_every, observer=observer
     )
+
+
+def check_counts(workers: int, parallel: int | None, checkpoint_every: int) -> None:
+    """Refuse numbers of processes that cannot work, before a folder is made."""
+    for name, value in (("workers", workers), ("parallel", parallel), ("checkpoint_every", checkpoint_every)):
+        if value is not None and value < 1:
+            raise PlanError(f"{name} must be at least 1, not {value}")
 
 
 def execute(
@@ -113,9 +121,7 @@ def execute(
     observer: Observer | None = None,
 ) -> BenchResult:
     """Run what is missing of a plan and read the whole back."""
-    for name, value in (("workers", workers), ("parallel", parallel), ("checkpoint_every", checkpoint_every)):
-        if value is not None and value < 1:
-            raise PlanError(f"{name} must be at least 1, not {value}")
+    check_counts(workers, parallel, checkpoint_every)
     at_once = parallel if parallel is not None else (1 if workers > 1 else os.cpu_count() or 1)
     run_sweep(
         plan,

@@ -50,6 +50,8 @@ def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> N
     config = plan.model_dump(mode="json")
     if fresh and (out / BENCH).exists():
         _remove_sweep(out)
+        write_config(out / BENCH, config)
+        return
     if not (out / BENCH).exists():
         if out.exists() and not out.is_dir():
             raise RecordsError(f"'{out}' is a file; give a folder for --out")

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from farfield.algorithms import use
-from farfield.bench.api import BenchResult, execute
+from farfield.bench.api import BenchResult, check_counts, execute
 from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, make_plan
 from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
@@ -28,8 +28,11 @@ def bench(
     algorithms: Annotated[
         str | None,
         typer.Option(
-            "--algorithms", "-a", help=f"Methods, with commas; 'a+b' puts b's server on a's clients. "
-            f"Default: {','.join(DEFAULT_ALGORITHMS)}.", show_default=False,
+            "--algorithms",
+            "-a",
+            help=f"Methods, with commas; 'a+b' puts b's server on a's clients. "
+            f"Default: {','.join(DEFAULT_ALGORITHMS)}.",
+            show_default=False,
         ),
     ] = None,
     held_out: Annotated[str, typer.Option(help="Domains to hold out one by one, with commas, or 'all'.")] = "all",
@@ -39,14 +42,19 @@ def bench(
     cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
     partition: Annotated[
         str | None,
-        typer.Option(help="How rows become clients: domain, split, dirichlet:BETA, iid. Default: domain, or split "
-                     "when --clients is given.", show_default=False),
+        typer.Option(
+            help="How rows become clients: domain, split, dirichlet:BETA, iid. Default: domain, or split "
+            "when --clients is given.",
+            show_default=False,
+        ),
     ] = None,
     validation: Annotated[float, typer.Option(help="Share of the source rows kept for validation.")] = 0.1,
     select: Annotated[
         str,
-        typer.Option(help="Selection rules, the main one first: last, source-validation, leave-one-domain-out "
-                     "(trains inner runs too), oracle."),
+        typer.Option(
+            help="Selection rules, the main one first: last, source-validation, leave-one-domain-out "
+            "(trains inner runs too), oracle."
+        ),
     ] = ",".join(DEFAULT_RULES),
     settings: Annotated[
         list[str] | None,
@@ -98,6 +106,7 @@ def bench(
         deadline=deadline,
         settings=parse_settings(settings or []),
     )
+    check_counts(workers, parallel, checkpoint_every)
     folder = out if out is not None else Path("runs") / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}"
     open_sweep(plan, folder, resume=resume, fresh=fresh)
     started = time.monotonic()

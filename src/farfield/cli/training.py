@@ -51,34 +51,37 @@ def train(
         TimeRemainingColumn(),
         console=messages,
         transient=True,
+        disable=not messages.is_terminal,
     )
+    line = bar.add_task(f"{algorithm} on {task}", total=rounds, figures="")
+
+    def watch(progress: RunProgress) -> None:
+        bar.start()
+        loss = "" if progress.loss is None else f"loss {progress.loss:.3f}"
+        validation = "" if progress.validation is None else f"source val. {progress.validation:.3f}"
+        bar.update(line, total=progress.rounds, completed=progress.round, figures=f"{loss} {validation}")
+
     try:
-        with bar:
-            line = bar.add_task(f"{algorithm} on {task}", total=rounds, figures="")
-
-            def watch(progress: RunProgress) -> None:
-                loss = "" if progress.loss is None else f"loss {progress.loss:.3f}"
-                validation = "" if progress.validation is None else f"source val. {progress.validation:.3f}"
-                bar.update(line, total=progress.rounds, completed=progress.round, figures=f"{loss} {validation}")
-
-            folder = train_model(
-                loaded,
-                algorithm,
-                out,
-                rounds=rounds,
-                seed=seed,
-                partition=partition,
-                clients=clients,
-                cohort=cohort,
-                settings=parse_settings(settings or []),
-                workers=workers,
-                checkpoint_every=checkpoint_every,
-                resume=resume,
-                watch=watch,
-            )
+        folder = train_model(
+            loaded,
+            algorithm,
+            out,
+            rounds=rounds,
+            seed=seed,
+            partition=partition,
+            clients=clients,
+            cohort=cohort,
+            settings=parse_settings(settings or []),
+            workers=workers,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            watch=watch,
+        )
     except KeyboardInterrupt:
         messages.print(f"\ninterrupted; to go on, give the same command with --resume (--out {out})", highlight=False)
         raise typer.Exit(130) from None
+    finally:
+        bar.stop()
     about = load_model(folder).about
     output.print(
         f"model: {folder} (round {about['round']}, source validation {about['source_validation']:.4f})\n"

@@ -33,9 +33,7 @@ class Arena:
         return torch.frombuffer(self._memory, dtype=dtype, count=count, offset=offset).view(shape)
 
 
-def send(
-    connection: Connection, arena: Arena, header: dict[str, Any], groups: Mapping[str, Mapping[str, Any]]
-) -> None:
+def send(connection: Connection, arena: Arena, header: dict[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the groups of named values into the arena and send the header that tells where they are."""
     described: dict[str, list[list[Any]]] = {}
     overflow: list[Tensor] = []

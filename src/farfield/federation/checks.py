@@ -42,7 +42,9 @@ def _fault_of(name: str, value: Tensor | float | int, declared: Sends, layout: L
             return f"'{name}' is a number, declared with shape {declared.dimensions}"
         return None if value - value == 0 else f"'{name}' is not finite"
     shape = tuple(value.shape)
-    if len(shape) != len(sizes) or any(want is not None and want != got for want, got in zip(sizes, shape, strict=True)):
+    if len(shape) != len(sizes) or any(
+        want is not None and want != got for want, got in zip(sizes, shape, strict=True)
+    ):
         return f"'{name}' has shape {shape}, declared as {declared.dimensions} = {sizes}"
     if value.dtype not in (torch.get_default_dtype(), torch.float64, torch.int64):
         return f"'{name}' has dtype {value.dtype}"

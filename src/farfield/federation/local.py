@@ -115,7 +115,9 @@ class LocalFederation:
             if outcome.problem is None and late:
                 outcome.problem = f"no reply within the deadline of {self._deadline:g} s"
             if outcome.problem is None:
-                accepted.append((outcome.client, Reply(outcome.client, outcome.domain, outcome.samples, outcome.values)))
+                accepted.append(
+                    (outcome.client, Reply(outcome.client, outcome.domain, outcome.samples, outcome.values))
+                )
                 if outcome.state:
                     self.states[outcome.client] = outcome.state
             else:
@@ -138,7 +140,5 @@ class LocalFederation:
             for number in clients:
                 # A copy, as over a wire: a phase that fails half-way must not leave half a state behind.
                 state = {name: value.clone() for name, value in self.states.get(number, {}).items()}
-                client = self._population.client(
-                    number, seed=self._seed, round=self._round, phase=phase, state=state
-                )
+                client = self._population.client(number, seed=self._seed, round=self._round, phase=phase, state=state)
                 yield run_phase(self._algorithm, phase, self._model, model, client, shared)

@@ -89,5 +89,6 @@ def inherit_declarations(algorithm: type) -> None:
     for name, member in vars(algorithm).items():
         if callable(member) and not hasattr(member, "__sends__"):
             inherited = next((vars(c)[name] for c in algorithm.__mro__[1:] if name in vars(c)), None)
-            if hasattr(inherited, "__sends__"):
-                member.__sends__ = inherited.__sends__
+            sends = getattr(inherited, "__sends__", None)
+            if sends is not None:
+                member.__sends__ = sends

@@ -68,8 +68,8 @@ def matching_direction(
     Where Γ*g vanishes (a client that did not move, or updates that cancel) eq. 16 is 0/0 and the direction is g_FL;
     `gap` still certifies `gamma` and `objective`.
     """
-    if updates.ndim != 2 or updates.shape[0] == 0:
-        raise ValueError(f"expected a (clients, d) matrix with at least one client, got shape {tuple(updates.shape)}")
+    if updates.ndim != 2 or updates.numel() == 0:
+        raise ValueError(f"expected a non-empty (clients, d) matrix of updates, got shape {tuple(updates.shape)}")
     if not 0.0 <= kappa < inf:
         raise ValueError(f"kappa must be a finite radius of at least 0, got {kappa}")
     divisors = {"none": 1.0, "1+kappa^2": 1.0 + kappa**2, "1+kappa": 1.0 + kappa}
@@ -82,8 +82,7 @@ def matching_direction(
 
     if solver == "exact":
         found = _exact(geometry, shares)
-        cancelled = found.length <= _TINY * float(found.gamma @ geometry.norms)
-        stretch = 0.0 if cancelled else geometry.radius / found.length
+        stretch = 0.0 if geometry.cancelled(found) else geometry.radius / found.length
     elif solver == "paper":
         gamma, stretch = _published_loop(geometry)
         found = geometry.measure(gamma)
@@ -94,7 +93,7 @@ def matching_direction(
     return Matching(
         direction=(direction / divisors[rescale]).to(updates.dtype),
         gamma=found.gamma,
-        gap=max(found.objective - found.bound, 0.0) / geometry.unit**2,
+        gap=max(found.gap, 0.0) / geometry.unit**2,
         objective=found.objective / geometry.unit**2,
     )
 
@@ -109,6 +108,10 @@ class _Measured:
     length: float
     objective: float
     bound: float
+
+    @property
+    def gap(self) -> float:
+        return self.objective - self.bound
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,9 @@ class _Geometry:
             self, updates=self.updates[members], gram=self.gram[members][:, members], linear=self.linear[members]
         )
 
+    def cancelled(self, measured: _Measured) -> bool:
+        return measured.length <= _TINY * float(measured.gamma @ self.norms)
+
     def measure(self, gamma: Tensor, smoothing: float = 0.0) -> _Measured:
         """Combine the updates themselves; the Gram matrix would lose half the digits where they cancel."""
         parts = []
@@ -201,27 +207,44 @@ def _exact(geometry: _Geometry, start: Tensor) -> _Measured:
         origin_products=torch.zeros_like(start),
         origin_square=0.0,
     )
+    tries = [geometry.measure(minimise_on_simplex(problem, start), problem.smoothing)]
+    best = tries[0]
     # Once is nearly always enough. A second pass, around the first answer as measured on the updates, helps where
     # these cancel; a third, with more smoothing, where they cancel completely.
-    best: _Measured | None = None
-    for smoothing in (problem.smoothing, problem.smoothing, 1e-8 * float(norms.max())):
-        problem = replace(problem, smoothing=smoothing)
-        found = geometry.measure(minimise_on_simplex(problem, start), smoothing)
-        if best is None or found.objective - found.bound < best.objective - best.bound:
-            best = found
-        size = (geometry.step_length + geometry.radius) * float(best.gamma @ norms)
-        if best.objective - best.bound <= _CERTIFIED * size:
+    for smoothing in (problem.smoothing, 1e-8 * float(norms.max())):
+        if best.gap <= _CERTIFIED * (geometry.step_length + geometry.radius) * float(best.gamma @ norms):
             break
-        start = found.gamma
-        problem = replace(problem, origin=start, origin_products=found.products, origin_square=found.length**2)
-    assert best is not None
+        last = tries[-1]
+        problem = replace(
+            problem,
+            smoothing=smoothing,
+            origin=last.gamma,
+            origin_products=last.products,
+            origin_square=last.length**2,
+        )
+        tries.append(geometry.measure(minimise_on_simplex(problem, last.gamma), smoothing))
+        best = _best(geometry, tries)
     return best
+
+
+def _best(geometry: _Geometry, tries: list[_Measured]) -> _Measured:
+    """The try nearest to the optimum, with the best bound of all.
+
+    Normally that is the one with the smallest gap of its own, whose direction attains what it promises. Where the
+    updates cancel there is no direction to judge by, and any try's bound will do.
+    """
+    bound = max(measured.bound for measured in tries)
+
+    def distance(measured: _Measured) -> float:
+        return measured.objective - (bound if geometry.cancelled(measured) else measured.bound)
+
+    return replace(min(tries, key=distance), bound=bound)
 
 
 def _with_idle_clients(geometry: _Geometry, start: Tensor, moved: Tensor) -> _Measured:
     """All weight on a client that did not move gives an objective of 0; the others must beat that."""
-    share = start[moved] / start[moved].sum() if bool(start[moved].any()) else moved[moved] / moved.sum()
-    others = _exact(geometry.only(moved), share)
+    shares = start[moved] if bool(start[moved].any()) else torch.ones_like(start[moved])
+    others = _exact(geometry.only(moved), shares / shares.sum())
     if others.objective < 0.0:
         gamma = torch.zeros_like(start)
         gamma[moved] = others.gamma

@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from farfield.records.atomic import append_row, read_rows
 
@@ -21,7 +20,7 @@ SEALED = "target.sealed.jsonl"
 LOOKS = "looks.jsonl"
 
 
-def append_sealed(run: Path, round: int, metrics: Mapping[str, float]) -> None:
+def append_sealed(run: Path, round: int, metrics: Mapping[str, float | None]) -> None:
     payload = base64.b85encode(zlib.compress(json.dumps(dict(metrics)).encode())).decode()
     append_row(run / SEALED, {"round": round, "sealed": payload})
 
@@ -29,8 +28,7 @@ def append_sealed(run: Path, round: int, metrics: Mapping[str, float]) -> None:
 def open_sealed(run: Path) -> list[tuple[int, dict[str, float]]]:
     """The target rows of one run. For the report only: call `count_look` on the sweep first."""
     return [
-        (row["round"], json.loads(zlib.decompress(base64.b85decode(row["sealed"]))))
-        for row in read_rows(run / SEALED)
+        (row["round"], json.loads(zlib.decompress(base64.b85decode(row["sealed"])))) for row in read_rows(run / SEALED)
     ]
 
 
@@ -42,6 +40,3 @@ def count_look(sweep: Path, purpose: str) -> int:
 
 def looks(sweep: Path) -> int:
     return sum(1 for _ in read_rows(sweep / LOOKS))
-
-
-Row = dict[str, Any]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
     return selected
 
 
-def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
+def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
     """Records hold null where a value was not finite."""
     return {name: math.nan if value is None else value for name, value in metrics.items()}
 

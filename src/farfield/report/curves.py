@@ -33,7 +33,9 @@ def difference_intervals(table: ResultTable) -> list[Interval]:
             plot_value(table.metric, line.difference.mean),
             None if line.difference.low is None else plot_value(table.metric, line.difference.low),
             None if line.difference.high is None else plot_value(table.metric, line.difference.high),
-            tuple((d, plot_value(table.metric, v)) for d, v in line.domain_differences.items()),
+            tuple((d, plot_value(table.metric, v)) for d, v in line.domain_differences.items())
+            if len(table.domains) > 1
+            else (),
             line.difference.verdict in ("better", "worse"),
         )
         for line in table.lines

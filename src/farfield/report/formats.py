@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from farfield.protocol.metrics import HIGHER_IS_BETTER
@@ -23,6 +24,7 @@ _NAMES = {
     "mae": "mean absolute error",
 }
 _PERCENT = frozenset({"accuracy", "macro_f1"})
+_AROUND_ONE = frozenset({"auroc", "average_precision", "ece", "brier", "r2"})
 
 #: An absolute path with at least one folder, on any system; its last part is kept.
 _PATH = re.compile(r"(?<![\w.:/\\~])(?:~|[A-Za-z]:)?[/\\](?:[^\s'\"<>|:/\\]+[/\\])+([^\s'\"<>|:/\\]*)")
@@ -50,37 +52,49 @@ def arrow(metric: str) -> str:
     return "↑" if HIGHER_IS_BETTER[metric] else "↓"
 
 
-def metric_value(metric: str, value: float | None, *, sign: bool = False) -> str:
-    """A metric with one decimal in percent, or with the digits that matter. None is a dash."""
+def metric_value(metric: str, value: float | None, *, sign: bool = False, like: Sequence[float | None] = ()) -> str:
+    """A metric: in percent with one decimal, scores around one with three, losses with four digits. None is a dash.
+
+    `like` holds what it stands beside: all of them get the decimals that the largest of them needs.
+    """
     if value is None:
         return MISSING
     if not math.isfinite(value):
         return NOT_FINITE
-    return _signed(f"{100 * value:.1f}", sign) if is_percent(metric) else number(value, sign=sign)
+    if is_percent(metric):
+        return _signed(f"{100 * value:.1f}", sign)
+    if metric in _AROUND_ONE and abs(value) < 1000:
+        return _signed(f"{value:.3f}", sign)
+    return number(value, 4, sign=sign, like=like)
 
 
 def with_unit(metric: str, value: float | None) -> str:
-    """The same, for running text: '71.2 %'."""
+    """The same, for running text, with its percent sign."""
     text = metric_value(metric, value)
-    return f"{text} %" if is_percent(metric) and value is not None and math.isfinite(value) else text
+    return f"{text}\N{NO-BREAK SPACE}%" if is_percent(metric) and value is not None and math.isfinite(value) else text
 
 
-def interval(metric: str, low: float | None, high: float | None) -> str:
+def interval(metric: str, low: float | None, high: float | None, mean: float) -> str:
     """'[−0.4, 3.0]', or nothing where there is no interval."""
     if low is None or high is None:
         return ""
-    return f"[{metric_value(metric, low)}, {metric_value(metric, high)}]"
+    beside = (low, high, mean)
+    return f"[{metric_value(metric, low, like=beside)}, {metric_value(metric, high, like=beside)}]"
 
 
-def number(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
-    """A number with `digits` significant digits, and a power of ten only where the zeros would hide them."""
+def number(value: float | None, digits: int = 3, *, sign: bool = False, like: Sequence[float | None] = ()) -> str:
+    """A number with `digits` significant digits, and a power of ten only where the zeros would hide them.
+
+    With `like`, it has the decimals that the largest of those values has.
+    """
     if value is None:
         return MISSING
     if not math.isfinite(value):
         return NOT_FINITE
-    if value == 0:
+    largest = max(abs(v) for v in (value, *like) if v is not None and math.isfinite(v))
+    if largest == 0:
         return "0"
-    size = math.floor(math.log10(abs(value)))
+    size = math.floor(math.log10(largest))
     if not -5 < size < 9:
         mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
         return _signed(mantissa, sign) + "e" + _signed(str(int(power)), False)

@@ -71,7 +71,7 @@ class Grid:
             box=box.SIMPLE_HEAD,
             show_edge=False,
             pad_edge=False,
-            padding=(0, gap, 0, 0),
+            padding=(0, gap - 1, 0, 0),  # the box's divider is a blank already
         )
         for i, column_width in zip(shown, widths, strict=True):
             column = self.columns[i]
@@ -104,7 +104,7 @@ class Grid:
         """Column widths, and the gap between columns: whatever can be broken is narrowed until all of it fits."""
         least = [self._least(i) for i in shown]
         widths = [max(self._natural(i), low) for i, low in zip(shown, least, strict=True)]
-        gap = 2 if sum(least) + 2 * (len(shown) - 1) <= width else 1
+        gap = 2 if sum(widths) + 2 * (len(shown) - 1) <= width else 1
         excess = sum(widths) + gap * (len(shown) - 1) - width
         for _ in range(max(excess, 0)):
             slack = [w - low for w, low in zip(widths, least, strict=True)]
@@ -163,5 +163,6 @@ def _beside(text: str, detail: str) -> str:
 
 def _markdown(text: str) -> str:
     """Names are other people's text: nothing in them may become markup, a link or a new cell."""
-    escaped = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
+    escaped = re.sub(r"&(?=[#\w])", "&amp;", printable(text).replace("\n", " "))
+    escaped = re.sub(r"<(?=[\w/!?])", "&lt;", escaped)
     return re.sub(r"([\\|*`])", r"\\\1", escaped).replace("](", "]\\(")

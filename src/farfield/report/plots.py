@@ -32,7 +32,7 @@ from farfield.report.svg import (
 PALETTE = ("#4d4d4d", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
-WIDTH = 440.0
+WIDTH = 420.0
 _LABEL = 15
 _LINE = 16.0
 
@@ -129,7 +129,9 @@ def differences(rows: Sequence[Interval], *, title: str, x_label: str, metric: s
     top, height = 12.0, 12 + row_height * len(rows) + 50
     bottom = height - 44
     seen = [v for r in rows for v in (r.mean, r.low, r.high, *(m for _, m in r.marks)) if v is not None]
-    ticks = nice_ticks(min([0.0, *seen]), max([0.0, *seen]))
+    # Zero keeps away from the edges, so that both sides of it can be seen.
+    reach = max(abs(v) for v in seen) or 1.0
+    ticks = nice_ticks(min(-0.1 * reach, *seen), max(0.1 * reach, *seen))
     x = Scale(ticks[0], ticks[-1], left + 6, WIDTH - 14)
 
     described = "; ".join(f"{r.name} {metric_value(metric, _unscaled(metric, r.mean), sign=True)}" for r in rows)

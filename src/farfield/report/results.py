@@ -57,6 +57,8 @@ class ResultLine:
     runs: int
     failed: int
     missing: int
+    #: Not a federated method: what pooled data, or no federation at all, would give.
+    reference: bool = False
 
     @property
     def finite(self) -> bool:
@@ -105,12 +107,12 @@ class ResultTable:
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
             columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True)]
-        columns.append(Column("worst domain"))
         if len(self.domains) > 1:
+            columns.append(Column("worst domain"))
             columns += [
                 Column(domain, "± std" if len(self.seeds) > 1 else "", optional=True) for domain in self.domains
             ]
-        unit = ", %" if is_percent(self.metric) else ""
+        unit = " in %" if is_percent(self.metric) else ""
         better = "higher" if self.higher_is_better else "lower"
         title = f"{metric_label(self.metric, self.kind)}{unit} on held-out domains ({better} is better)"
         return Grid(
@@ -126,12 +128,12 @@ class ResultTable:
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
-        short = f"{line.runs} of {expected} runs" if line.runs < expected else ""
-        cells = [Cell(line.algorithm, short), self._summary_cell(line.overall, "interval")]
+        details = ["reference"] * line.reference + [f"{line.runs} of {expected} runs"] * (line.runs < expected)
+        cells = [Cell(line.algorithm, ", ".join(details)), self._summary_cell(line.overall, "interval")]
         if self.baseline is not None:
             cells += self._difference_cells(line)
-        cells.append(Cell(metric_value(self.metric, line.worst), line.worst_domain or ""))
         if len(self.domains) > 1:
+            cells.append(Cell(metric_value(self.metric, line.worst), line.worst_domain or ""))
             cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
         return tuple(cells)
 
@@ -141,7 +143,8 @@ class ResultTable:
         if not math.isfinite(of.mean):
             return Cell(NOT_FINITE, tone="worse")
         half = of.std if spread == "std" else None if of.high is None else of.high - of.mean
-        return Cell(metric_value(self.metric, of.mean), "" if half is None else f"±{metric_value(self.metric, half)}")
+        below = "" if half is None else f"±{metric_value(self.metric, half, like=(of.mean,))}"
+        return Cell(metric_value(self.metric, of.mean), below)
 
     def _difference_cells(self, line: ResultLine) -> list[Cell]:
         if line.algorithm == self.baseline:
@@ -153,7 +156,10 @@ class ResultTable:
             return [Cell(NOT_FINITE, tone="missing"), Cell(NOT_FINITE, tone="missing")]
         word, tone = _VERDICTS[of.verdict]
         return [
-            Cell(metric_value(self.metric, of.mean, sign=True), interval(self.metric, of.low, of.high)),
+            Cell(
+                metric_value(self.metric, of.mean, sign=True, like=(of.low, of.high)),
+                interval(self.metric, of.low, of.high, of.mean),
+            ),
             Cell(word, p_value(of.p_holm if of.p_holm is not None else of.p_value), tone),
         ]
 
@@ -188,10 +194,10 @@ class ResultTable:
         by_pairs = [d.n for d in of if d.unit == "pairs"]
         what = f"vs {self.baseline}: method minus {self.baseline} on the same (held-out domain, seed) pairs"
         if by_domains:
-            notes.append(f"{what}; 95 % interval and p over {_range(by_domains)} domains.")
+            notes.append(f"{what}; 95 % interval and p over {_range(by_domains, 'domain')}.")
         if by_pairs:
             notes.append(
-                f"{what}; fewer than three shared domains, so interval and p are over {_range(by_pairs)} pairs "
+                f"{what}; fewer than three shared domains, so interval and p are over {_range(by_pairs, 'pair')} "
                 "and speak of reruns on these domains only."
             )
         if sum(d.p_holm is not None for d in of) > 1:
@@ -244,5 +250,5 @@ class ResultTable:
         return {**record, "runs": line.runs, "failed": line.failed, "missing": line.missing}
 
 
-def _range(counts: list[int]) -> str:
-    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+def _range(counts: list[int], noun: str) -> str:
+    return plural(counts[0], noun) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} {noun}s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from xml.etree import ElementTree
 
 from farfield.report.formats import MINUS, printable
@@ -64,19 +65,19 @@ def tick_label(value: float, step: float) -> str:
 
 
 def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions near the wanted ones, at least `gap` from each other and, where there is room, inside `low`…`high`."""
+    """Positions as near to the wanted ones as a distance of `gap` allows, inside `low`…`high` where there is room."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    placed: list[float] = []
-    for i in order:
-        placed.append(max(wanted[i], placed[-1] + gap) if placed else max(wanted[i], low))
-    # What was pushed past the end is pushed back, and pushes the ones before it.
-    limit = max(high, low + gap * (len(placed) - 1))
-    for k in reversed(range(len(placed))):
-        placed[k] = min(placed[k], limit)
-        limit = placed[k] - gap
+    # Without their gaps the positions need only keep their order: neighbours that do not are pooled at their mean.
+    pools: list[list[float]] = []
+    for k, i in enumerate(order):
+        pools.append([wanted[i] - k * gap])
+        while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    placed = [fmean(pool) for pool in pools for _ in pool]
+    top = high - gap * (len(placed) - 1)
     result = [0.0] * len(wanted)
-    for i, at in zip(order, placed, strict=True):
-        result[i] = at
+    for k, i in enumerate(order):
+        result[i] = max(low, min(placed[k], top)) + k * gap
     return result
 
 
@@ -107,7 +108,9 @@ def add(parent: Element, tag: str, **attributes: str | float) -> Element:
     return ElementTree.SubElement(parent, tag, named)
 
 
-def text(parent: Element, x: float, y: float, content: str, anchor: str = "start", **attributes: str | float) -> Element:
+def text(
+    parent: Element, x: float, y: float, content: str, anchor: str = "start", **attributes: str | float
+) -> Element:
     element = add(parent, "text", x=x, y=y, text_anchor=anchor, fill="currentColor", **attributes)
     element.text = printable(content)
     return element

@@ -23,7 +23,7 @@ from farfield.report.formats import (
 )
 from farfield.report.grid import Cell, Column, Grid, Table
 from farfield.report.results import BASELINE, ResultLine, ResultTable
-from farfield.report.values import Key, check_rule, domain_summaries, metric_values, overall_summary
+from farfield.report.values import Key, check_rule, domain_summaries, is_reference, metric_values, overall_summary
 
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
 
@@ -74,6 +74,7 @@ def result_table(sweep: Sweep, rule: str) -> ResultTable:
                 runs=runs,
                 failed=failed,
                 missing=len(held_out) * len(plan["seeds"]) - runs - failed,
+                reference=is_reference(name),
             )
         )
     return ResultTable(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from farfield.algorithms import method, names
 from farfield.errors import UserError
 from farfield.protocol.statistics import Summary, summary
 from farfield.report.collect import Sweep
@@ -43,3 +44,8 @@ def overall_summary(values: dict[Key, float], domains: tuple[str, ...]) -> Summa
     if len(domains) == 1:
         return summary(values.values())
     return summary(s.mean for s in domain_summaries(values, domains).values() if s is not None)
+
+
+def is_reference(algorithm: str) -> bool:
+    """Whether a method is a reference (pooled data, clients alone) and so not a result of federated learning."""
+    return algorithm in names() and method(algorithm).family == "reference"

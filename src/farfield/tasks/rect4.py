@@ -79,7 +79,7 @@ def load() -> Task:
         domains=tuple(_points(number, shape) for number, shape in enumerate(DOMAINS)),
         classes=CLASSES,
         model=ModelSpec(featurizer="identity", input_shape=(2,), outputs=1, hidden=(), head="linear", head_bias=True),
-        defaults={"rounds": 100, "local_epochs": 1, "batch_size": 0, "lr": 0.1, "momentum": 0.0},
+        defaults={"rounds": 100, "local_epochs": 5, "batch_size": 0, "lr": 0.05, "momentum": 0.0},
         description="A linear classifier in the plane whose local optima are orthogonal to the shared one.",
         source="after the description in FedOMG, appendix C; made up, no data",
     )

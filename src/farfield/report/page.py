@@ -1,0 +1,291 @@
+"""The report: one HTML file that needs no network, no other file and no script."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from farfield.models import NORM_POLICIES
+from farfield.protocol.selection import RULES
+from farfield.records import RecordsError
+from farfield.records.atomic import write_atomic
+from farfield.report.collect import Sweep
+from farfield.report.curves import difference_intervals, held_out_curves, validation_curves
+from farfield.report.findings import findings, main_rule
+from farfield.report.formats import is_percent, metric_label, plural, printable, public, rule_label, setting
+from farfield.report.grid import Cell, Column, Grid
+from farfield.report.plots import Range, curves, differences
+from farfield.report.results import ResultTable
+from farfield.report.tables import cost_table, fairness_table, metric_table, result_table
+
+#: Kinds of events shown; a federation that drops every reply would fill a book otherwise.
+SHOWN_EVENTS = 100
+
+_PLAN = {
+    "rounds": "rounds",
+    "evaluate_every": "rounds between evaluations",
+    "partition": "partition",
+    "clients": "clients",
+    "cohort": "clients in a round",
+    "validation": "share of source rows kept for validation",
+    "quorum": "share of replies that a round needs",
+    "deadline": "seconds that a round may take",
+}
+_UNSET = {"clients": "one per domain", "cohort": "all", "deadline": "no limit"}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot with what a reader needs to read it. Without a plot, `caption` says why."""
+
+    svg: Markup | None
+    caption: str
+
+
+def write_report(sweep: Sweep, path: Path, *, today: date | None = None) -> Path:
+    """Write the page of a sweep, finished or not, to `path` and return it. The date is the day of writing."""
+    if path.is_dir():
+        raise RecordsError(f"'{path}' is a folder; name a file for the report, such as '{path / 'report.html'}'")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, render_report(sweep, today or datetime.now(UTC).date()).encode("utf-8", "replace"))
+    return path
+
+
+def render_report(sweep: Sweep, today: date) -> str:
+    """The page as text."""
+    environment = Environment(
+        loader=PackageLoader("farfield.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
+    )
+    plan = sweep.plan
+    rule = main_rule(plan)
+    main = result_table(sweep, rule)
+    others = [result_table(sweep, r) for r in plan["rules"] if r != rule]
+    return environment.get_template("report.html.j2").render(
+        task=public(plan["task"]),
+        date=today.isoformat(),
+        facts=_facts(plan),
+        findings=findings(sweep, main),
+        main=main.grid(),
+        main_rule=f"{rule_label(rule)}: {RULES[rule].description}",
+        curves=_curve_figures(sweep),
+        differences=_difference_figure(main),
+        others=[(rule_label(t.rule), RULES[t.rule].description, _without(t.grid(), main.notes())) for t in others],
+        metrics=metric_table(sweep, rule).grid,
+        fairness=fairness_table(sweep, rule).grid,
+        cost=cost_table(sweep).grid,
+        plan=_plan(plan),
+        model=_model(plan["model"]),
+        norm=_norm(plan["model"]),
+        shared=_shared(plan["settings"]),
+        own=_own(plan["settings"]),
+        failures=_failures(sweep),
+        missing=_missing(sweep),
+        events=_events(sweep),
+        honesty=_honesty(sweep, rule),
+    )
+
+
+def _without(grid: Grid, notes: tuple[str, ...]) -> Grid:
+    """The table without notes that stand on the page already."""
+    return replace(grid, notes=tuple(note for note in grid.notes if note not in notes))
+
+
+def _facts(plan: Mapping[str, Any]) -> list[str]:
+    return [
+        plan["kind"],
+        plural(len(plan["algorithms"]), "method"),
+        plural(len(plan["held_out"]), "held-out domain"),
+        plural(len(plan["seeds"]), "seed"),
+        plural(plan["rounds"], "round"),
+    ]
+
+
+def _curve_figures(sweep: Sweep) -> list[Figure]:
+    groups = [
+        ("held-out domains", "held-out", held_out_curves(sweep)),
+        ("source validation", "validation", validation_curves(sweep)),
+    ]
+    axis = Range.of([series for _, _, series in groups])
+    figures = []
+    for where, identity, series in groups:
+        if axis is None or not series:
+            figures.append(Figure(None, f"No round has a finite value on {where} in every run, so there is no curve."))
+            continue
+        metric = "accuracy" if sweep.plan["kind"] == "classification" else "loss"
+        label = metric_label(metric, sweep.plan["kind"]) + (", %" if is_percent(metric) else "")
+        svg = curves(
+            series,
+            axis,
+            title=f"{label} on {where} by round",
+            x_label="round",
+            y_label=f"{label}, {where}",
+            metric=metric,
+            identity=identity,
+        )
+        banded = any(s.band for s in series)
+        band = "band: ± one standard deviation over seeds" if banded else "one seed: no band"
+        over = "mean over held-out domains" if len(sweep.plan["held_out"]) > 1 else "one domain held out"
+        figures.append(Figure(Markup(svg), f"{where.capitalize()}: {over}; {band}."))
+    return figures
+
+
+def _difference_figure(table: ResultTable) -> Figure:
+    rows = difference_intervals(table)
+    if table.baseline is None:
+        return Figure(None, "FedAvg was not run, so there is nothing to take differences to.")
+    if not rows:
+        return Figure(None, "No method has a finite difference to FedAvg, so there is none to show.")
+    label = metric_label(table.metric, table.kind)
+    unit = ", points" if is_percent(table.metric) else ""
+    side = "Right" if table.higher_is_better else "Left"
+    svg = differences(
+        rows,
+        title=f"Differences in {label} to FedAvg",
+        x_label=f"{label} minus FedAvg's{unit}",
+        metric=table.metric,
+        identity="differences",
+    )
+    caption = (
+        f"{side} of zero is better than FedAvg. Dot and line: mean and 95 % interval; a filled dot is beyond chance "
+        "after Holm's correction."
+    )
+    if any(row.marks for row in rows):
+        caption += " Small dots: each held-out domain."
+    return Figure(Markup(svg), caption)
+
+
+def _plan(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    listed = [
+        ("task", public(plan["task"])),
+        ("methods", ", ".join(plan["algorithms"])),
+        ("held out, one at a time", ", ".join(plan["held_out"])),
+        ("seeds", ", ".join(str(seed) for seed in plan["seeds"])),
+        ("selection rules", ", ".join(rule_label(rule) for rule in plan["rules"])),
+    ]
+    for key, label in _PLAN.items():
+        value = plan.get(key)
+        listed.append((label, _UNSET.get(key, "not set") if value is None else setting(value)))
+    return listed
+
+
+def _model(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(key.replace("_", " "), setting(value)) for key, value in model.items()]
+
+
+def _norm(model: Mapping[str, Any]) -> tuple[str, str]:
+    """The norm policy and what it means, for a client that was never there too."""
+    norm = model.get("norm", "none")
+    return norm, NORM_POLICIES.get(norm, "a policy that this version of farfield does not know")
+
+
+def _shared(settings: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Parameters that every method has, with the same value."""
+    first = next(iter(settings.values()), {})
+    same = [k for k, v in first.items() if all(k in of and of[k] == v for of in settings.values())]
+    return [(key, setting(first[key])) for key in same]
+
+
+def _own(settings: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What each method has besides the shared parameters."""
+    shared = {key for key, _ in _shared(settings)}
+    return [
+        (name, [(key, setting(value)) for key, value in of.items() if key not in shared])
+        for name, of in settings.items()
+    ]
+
+
+def _failures(sweep: Sweep) -> Grid | None:
+    if not sweep.failures:
+        return None
+    columns = (
+        Column("method", text=True),
+        Column("held out", text=True),
+        Column("seed"),
+        Column("reason", text=True),
+    )
+    rows = tuple(
+        (Cell(f["algorithm"]), Cell(f["held_out"]), Cell(str(f["seed"])), Cell(public(str(f["error"]))))
+        for f in sweep.failures
+    )
+    return Grid("Runs without a result", columns, rows)
+
+
+def _missing(sweep: Sweep) -> str:
+    have = {(r["algorithm"], r["held_out"], r["seed"]) for r in [*sweep.rows, *sweep.failures]}
+    lacking = [
+        f"{algorithm}, {held_out} held out, seed {seed}"
+        for algorithm in sweep.plan["algorithms"]
+        for held_out in sweep.plan["held_out"]
+        for seed in sweep.plan["seeds"]
+        if (algorithm, held_out, seed) not in have
+    ]
+    if not lacking:
+        return ""
+    rest = f" and {len(lacking) - 12} more" if len(lacking) > 12 else ""
+    return f"{plural(len(lacking), 'run')} not started: {'; '.join(lacking[:12])}{rest}."
+
+
+def _events(sweep: Sweep) -> Grid | None:
+    """Events of the same kind and cause in one line, the most frequent first."""
+    groups: dict[tuple[str, str, str, str], list[int]] = {}
+    for event in sweep.events:
+        key = (event["algorithm"], event["kind"], event.get("phase") or "", public(str(event["message"])))
+        groups.setdefault(key, []).append(event["round"])
+    if not groups:
+        return None
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    rows = []
+    for (algorithm, kind, phase, message), rounds in ordered[:SHOWN_EVENTS]:
+        span = str(min(rounds)) if min(rounds) == max(rounds) else f"{min(rounds)} to {max(rounds)}"
+        rows.append((Cell(algorithm), Cell(kind, phase), Cell(message), Cell(f"{len(rounds):,}"), Cell(span)))
+    columns = (
+        Column("method", text=True),
+        Column("event", text=True),
+        Column("cause", text=True),
+        Column("times"),
+        Column("rounds"),
+    )
+    left = len(ordered) - SHOWN_EVENTS
+    return Grid("Events", columns, tuple(rows), (f"{left} rarer kinds are not shown.",) if left > 0 else ())
+
+
+def _honesty(sweep: Sweep, rule: str) -> list[tuple[str, str | list[str]]]:
+    plan = sweep.plan
+    expected = len(plan["algorithms"]) * len(plan["held_out"]) * len(plan["seeds"])
+    chose = [f"{rule_label(r)}: {RULES[r].description}." for r in plan["rules"]]
+    runs = f"{len(sweep.rows)} of {expected} have a result; {len(sweep.failures)} failed or did not finish"
+    return [
+        (
+            "Held-out results opened",
+            f"{plural(sweep.looks, 'time')}, this one included. Each look is a chance to tune on what was held out.",
+        ),
+        ("Rules that chose a round", [*chose, f"The sentence at the top follows {rule_label(rule)}."]),
+        ("Seeds", ", ".join(str(seed) for seed in plan["seeds"])),
+        ("Runs", f"{runs}; {sweep.missing} missing."),
+        (
+            "p-values",
+            "Runs that hold out different domains share most of their training domains, so they are not quite "
+            "independent: read a p-value close to 0.05 as weak.",
+        ),
+        (
+            "Page written by",
+            f"farfield {version('farfield')}, torch {version('torch')}, Python {platform.python_version()}",
+        ),
+    ]
+
+
+def _versions() -> dict[str, str]:
+    return {"farfield": version("farfield"), "torch": version("torch"), "Python": platform.python_version()}

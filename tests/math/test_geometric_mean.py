@@ -1,0 +1,119 @@
+import math
+
+import pytest
+import torch
+
+from farfield.math import GeometricAccumulator, weighted_geometric_mean
+
+# Rows are clients, columns coordinates; the last two reach from 1e-30 to 1e8.
+GRADIENTS = torch.tensor(
+    [
+        [2.0, -2.0, 2.0, 2.0, -2.0, 4.0, 0.0, 1e-30, 1e-08],
+        [8.0, -8.0, 8.0, 0.0, 0.0, 0.0, 0.0, 1e-30, 1e8],
+        [4.0, -4.0, -3.0, 8.0, -8.0, 0.0, 0.0, -1e-30, 1.0],
+        [1.0, -1.0, -27.0, 4.0, -4.0, 0.0, 0.0, 1e-30, 1.0],
+    ],
+    dtype=torch.float64,
+)
+PAPER = [2.82842712474619, -2.82842712474619, -2.5, 0.0, 0.0, 0.0, 0.0, 5e-31, 1.0]
+NEITHER = [2.82842712474619, -2.82842712474619, -2.5, 3.0, -3.0, 1.0, 0.0, 5e-31, 1.0]
+
+
+def _naive(column: list[float], zeros: str) -> float:
+    """The definition with products of Python floats."""
+    if zeros == "paper":
+        positive, negative = [g for g in column if g >= 0], [g for g in column if g <= 0]
+    else:
+        positive, negative = [g for g in column if g > 0], [g for g in column if g < 0]
+    sides = []
+    for members in (positive, negative):
+        product = math.prod(abs(g) for g in members)
+        sides.append(len(members) / len(column) * product ** (1 / len(members)) if members else 0.0)
+    return sides[0] - sides[1]
+
+
+@pytest.mark.parametrize(("zeros", "expected"), [("paper", PAPER), ("neither", NEITHER)])
+def test_both_treatments_of_zeros_match_the_golden_numbers(zeros: str, expected: list[float]) -> None:
+    mean = weighted_geometric_mean(GRADIENTS, zeros=zeros)
+    torch.testing.assert_close(mean, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
+
+
+def test_the_papers_treatment_of_zeros_is_the_default() -> None:
+    assert torch.equal(weighted_geometric_mean(GRADIENTS), weighted_geometric_mean(GRADIENTS, zeros="paper"))
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ([1.0, 4.0], 2.0),
+        ([-1.0, -4.0], -2.0),
+        ([1.0, 4.0, -9.0], -1.6666666666666667),
+        ([3.0], 3.0),
+        ([-5.0], -5.0),
+        ([1.0, -1.0], 0.0),
+        ([0.5, 2.0, -2.0, -8.0], -1.5),
+    ],
+)
+def test_hand_computed_columns(column: list[float], expected: float) -> None:
+    value = weighted_geometric_mean(torch.tensor(column, dtype=torch.float64).unsqueeze(1))
+    assert float(value) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("zeros", ["paper", "neither"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_changing_every_sign_changes_the_sign_of_the_mean_to_the_bit(zeros: str, dtype: torch.dtype) -> None:
+    grads = torch.randn(17, 500, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    grads[torch.rand(17, 500, generator=torch.Generator().manual_seed(1)) < 0.05] = 0.0
+    assert torch.equal(weighted_geometric_mean(-grads, zeros), -weighted_geometric_mean(grads, zeros))
+
+
+@pytest.mark.parametrize("zeros", ["paper", "neither"])
+def test_it_agrees_with_the_definition_by_products(zeros: str) -> None:
+    grads = torch.randn(6, 200, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    grads[torch.rand(6, 200, generator=torch.Generator().manual_seed(3)) < 0.1] = 0.0
+    expected = torch.tensor([_naive(column.tolist(), zeros) for column in grads.T], dtype=torch.float64)
+    torch.testing.assert_close(weighted_geometric_mean(grads, zeros), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_products_that_underflow_in_float32_keep_their_size() -> None:
+    grads = torch.full((12, 1), 1e-30)
+    torch.testing.assert_close(weighted_geometric_mean(grads), torch.tensor([1e-30]), rtol=1e-6, atol=0)
+
+
+def test_identical_clients_give_back_their_gradient() -> None:
+    gradient = torch.randn(50, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    mean = weighted_geometric_mean(gradient.expand(7, -1))
+    torch.testing.assert_close(mean, gradient, rtol=1e-14, atol=0)
+
+
+def test_disagreement_in_size_shrinks_the_mean_below_the_arithmetic_one() -> None:
+    grads = torch.rand(5, 100, generator=torch.Generator().manual_seed(5), dtype=torch.float64) + 0.01
+    assert bool((weighted_geometric_mean(grads) < grads.mean(dim=0)).all())
+
+
+def test_the_accumulator_does_not_care_how_rows_are_cut_into_batches() -> None:
+    grads = torch.randn(250, 40, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    whole = weighted_geometric_mean(grads)
+    accumulator = GeometricAccumulator(size=40)
+    for batch in grads.split([1, 100, 49, 100]):
+        accumulator.add(batch)
+    assert accumulator.rows == 250
+    torch.testing.assert_close(accumulator.result(), whole, rtol=1e-12, atol=0)
+    backwards = GeometricAccumulator(size=40)
+    for row in grads.flip(0):
+        backwards.add(row)
+    torch.testing.assert_close(backwards.result(), whole, rtol=1e-11, atol=1e-13)
+
+
+def test_a_nan_is_passed_on_instead_of_vanishing() -> None:
+    grads = torch.tensor([[1.0, 2.0], [float("nan"), 8.0]])
+    mean = weighted_geometric_mean(grads)
+    assert bool(mean[0].isnan())
+    assert float(mean[1]) == pytest.approx(4.0)
+
+
+def test_unknown_options_and_empty_means_are_refused() -> None:
+    with pytest.raises(ValueError, match="'both'"):
+        weighted_geometric_mean(torch.ones(2, 2), zeros="both")
+    with pytest.raises(ValueError, match="at least one row"):
+        GeometricAccumulator(size=3).result()
