@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from farfield.bench.plan import Job, make_plan
 from farfield.bench.job import run_job
-from farfield.math import test_risk as population_risk
+from farfield.bench.plan import Job, make_plan
+from farfield.math import population_risk
 from farfield.records import RunFolder
 from farfield.records.sealed import open_sealed
 from farfield.tasks.linear_sem import LinearSEM
@@ -27,8 +27,14 @@ LEAST = 1 / 1000
 def trained(tmp_path: Path, algorithm: str, rounds: int, **settings: float | str) -> torch.Tensor:
     task = SEM.task()
     plan = make_plan(
-        task, algorithms=[algorithm], held_out=["noise-9"], seeds=1, rounds=rounds, validation=LEAST,
-        evaluate_every=rounds, settings=dict(settings),
+        task,
+        algorithms=[algorithm],
+        held_out=["noise-9"],
+        seeds=1,
+        rounds=rounds,
+        validation=LEAST,
+        evaluate_every=rounds,
+        settings=dict(settings),
     )
     job = Job(algorithm, "noise-9", 0)
     run_job(plan, task, job, tmp_path, checkpoint_every=rounds)
@@ -67,7 +73,12 @@ def test_yet_its_risk_on_the_noisiest_domain_is_higher_and_the_measured_one_is_t
         weights = trained(tmp_path / name, algorithm, rounds=1, local_epochs=1000, lr=0.05)
         measured = open_sealed(tmp_path / name)[-1][1]["loss"]
         exact = population_risk(
-            weights.double(), torch.tensor(SEM.alpha_i).double(), torch.tensor(SEM.alpha_s).double(), 1.5, 9.0, SEM.sigma3_sq
+            weights.double(),
+            torch.tensor(SEM.alpha_i).double(),
+            torch.tensor(SEM.alpha_s).double(),
+            1.5,
+            9.0,
+            SEM.sigma3_sq,
         )
         assert measured == pytest.approx(float(exact), rel=1e-4)
         risks[name] = measured

@@ -83,7 +83,7 @@ def test_true_risks_match_the_golden_numbers_on_both_sides_of_the_crossing() -> 
     }  # fmt: skip
     for name, w in solutions.items():
         for sigma2, expected in zip((0.0, 0.1, 0.5, 1.0, 1.7, 3.0, 9.0), golden[name], strict=True):
-            risk = linear_sem.test_risk(w, ALPHA_I, ALPHA_S, 1.5, sigma2, SIGMA3)
+            risk = linear_sem.population_risk(w, ALPHA_I, ALPHA_S, 1.5, sigma2, SIGMA3)
             assert float(risk) == pytest.approx(expected, rel=1e-9, abs=1e-14)
 
 
@@ -94,12 +94,12 @@ def test_risk_of_any_predictor_agrees_with_the_second_moments() -> None:
         s1, s2, s3 = (torch.rand(3, generator=generator, dtype=torch.float64) + 0.1).tolist()
         square, cross, power = _moments(s1, s2, s3)
         expected = power - 2 * float(w @ cross) + float(w @ square @ w)
-        assert float(linear_sem.test_risk(w, ALPHA_I, ALPHA_S, s1, s2, s3)) == pytest.approx(expected, rel=1e-11)
+        assert float(linear_sem.population_risk(w, ALPHA_I, ALPHA_S, s1, s2, s3)) == pytest.approx(expected, rel=1e-11)
 
 
 def test_risk_is_differentiable_and_flat_at_the_local_solution() -> None:
     w = linear_sem.local_solution(ALPHA_I, ALPHA_S, 2.0, SIGMA3).requires_grad_()
-    linear_sem.test_risk(w, ALPHA_I, ALPHA_S, 1.5, 2.0, SIGMA3).backward()
+    linear_sem.population_risk(w, ALPHA_I, ALPHA_S, 1.5, 2.0, SIGMA3).backward()
     torch.testing.assert_close(w.grad, torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-14)
 
 

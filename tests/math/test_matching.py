@@ -190,6 +190,12 @@ def test_an_idle_client_takes_all_weight_and_leaves_the_mean() -> None:
     assert matching.gap == 0.0
 
 
+def test_a_trace_of_movement_counts_as_idle() -> None:
+    updates = WITH_IDLE.clone()
+    updates[2] = torch.tensor([-1e-18, 1e-18])
+    _close(matching_direction(updates, kappa=0.5).direction, [0.6, 0.1 / 3])
+
+
 def test_an_idle_client_among_conflicting_ones_is_certified_too() -> None:
     # The second client opposes the mean, though not by more than the radius can mend.
     updates = torch.tensor([[1.0, 0.0], [-0.2, 1.0], [0.0, 0.0], [1.0, -0.8]], dtype=torch.float64)
@@ -334,5 +340,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, object], mess
 def test_updates_that_are_not_finite_are_refused(value: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         matching_direction(torch.tensor([[1.0, value], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match="reference must be finite"):
+        matching_direction(torch.eye(2), reference=torch.tensor([value, 0.0]))
     with pytest.raises(ValueError, match="non-empty"):
         matching_direction(torch.zeros(0, 3))

@@ -52,6 +52,7 @@ def labels(shard: Shard, chosen: Sequence[Domain]) -> Tensor:
 EVERY_PARTITION = [
     ("domain", None),
     ("split", 11),
+    ("split-published", 11),
     ("dirichlet:0.1", 12),
     ("dirichlet:5", 11),
     ("iid", 7),
@@ -125,14 +126,20 @@ def test_one_client_a_domain() -> None:
         ([103, 57, 29], 7, [[23, 23, 23, 24], [25, 27], [27]]),
     ],
 )
-def test_split_gives_the_sizes_of_fediir(sizes: list[int], clients: int, expected: list[list[int]]) -> None:
+def test_split_published_gives_the_sizes_of_fediir(sizes: list[int], clients: int, expected: list[list[int]]) -> None:
     """The entry `fediir_algorithm2_split` of the reference numbers, with a tenth held out."""
-    made = make(domains(*sizes), "split", clients)
+    made = make(domains(*sizes), "split-published", clients)
     assert made.train_sizes.tolist() == [size for part in expected for size in part]
     assert [made.domain_of(i) for i in range(clients)] == [
         name for name, part in zip("abcde", expected, strict=False) for _ in part
     ]
     assert int(made.validation_sizes.sum()) == sum(size // 10 for size in sizes)
+
+
+def test_split_makes_the_sizes_in_a_domain_differ_by_at_most_one() -> None:
+    assert sorted(make(domains(103, 57, 29), "split", 7).train_sizes.tolist()) == [23, 23, 23, 24, 26, 26, 27]
+    many = make(domains(2000, 2000), "split", 2000).train_sizes
+    assert (int(many.min()), int(many.max()), int(many.sum())) == (1, 2, 3600)
 
 
 def test_split_shuffles_the_rows_of_a_domain() -> None:
@@ -152,10 +159,10 @@ def test_split_shares_the_validation_rows_of_a_domain_evenly() -> None:
 
 def test_as_many_clients_as_training_rows_get_one_row_each() -> None:
     """Ten training rows for ten clients: FedIIR's rounding down of 9.9 rows alone would leave nine of them empty."""
-    made = make(domains(11), "split", 10)
+    made = make(domains(11), "split-published", 10)
     assert made.train_sizes.tolist() == [1] * 10
     assert sorted(made.validation_sizes.tolist()) == [0] * 9 + [1]
-    for partition in ("split", "dirichlet:0.01", "iid"):
+    for partition in ("split", "split-published", "dirichlet:0.01", "iid"):
         assert make(domains(101, 37), partition, 91 + 34).train_sizes.tolist() == [1] * (91 + 34)
 
 
@@ -326,7 +333,7 @@ def test_partitions_are_written_as_they_are_read(text: str, kind: str, beta: flo
         ("dirichlet:nan", "partition 'dirichlet' needs a positive beta, not nan"),
         ("split:3", "partition 'split' takes no value, but got 3.0; only 'dirichlet' has one"),
         ("dirichlett:1", "unknown partition 'dirichlett'; did you mean 'dirichlet'?"),
-        ("zzz", "unknown partition 'zzz'; the partitions are domain, split, dirichlet, iid, pooled"),
+        ("zzz", "unknown partition 'zzz'; the partitions are domain, split, split-published, dirichlet, iid, pooled"),
     ],
 )
 def test_a_partition_that_cannot_be_read_is_answered_in_one_sentence(text: str, message: str) -> None:

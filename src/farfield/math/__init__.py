@@ -19,7 +19,7 @@ from farfield.math.invariance import (
     irm_penalty,
     vrex_penalty,
 )
-from farfield.math.linear_sem import erm_solution, invariant_solution, local_solution, one_shot_average, test_risk
+from farfield.math.linear_sem import erm_solution, invariant_solution, local_solution, one_shot_average, population_risk
 from farfield.math.masks import and_mask, masked_mean, sand_mask, sign_agreement
 from farfield.math.matching import Matching, matching_direction
 from farfield.math.proximal import proximal_gradient, proximal_penalty
@@ -50,6 +50,7 @@ __all__ = [
     "matching_direction",
     "one_shot_average",
     "order_of_clients",
+    "population_risk",
     "prediction_disagreement",
     "proximal_gradient",
     "proximal_penalty",
@@ -60,7 +61,6 @@ __all__ = [
     "share_rows",
     "sign_agreement",
     "split_domains",
-    "test_risk",
     "vrex_penalty",
     "weighted_geometric_mean",
     "weighted_mean",

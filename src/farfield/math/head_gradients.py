@@ -15,29 +15,29 @@ import torch
 from torch import Tensor
 
 
-def residuals(logits: Tensor, targets: Tensor) -> Tensor:
-    """The derivative of each sample's cross-entropy by its logits, probabilities − labels, as (n, K).
-
-    Exact in relative terms however sure the prediction is: the true class's entry is minus the sum of the others,
-    because p − 1 would round to zero.
-    """
-    logits = logits.reshape(targets.shape[0], -1)
-    if logits.shape[1] == 1:
-        labels = targets.reshape(-1, 1).to(logits.dtype)
-        return (1.0 - labels) * logits.sigmoid() - labels * (-logits).sigmoid()
-    truth = targets.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
-    wrong = logits.softmax(dim=1).masked_fill(truth, 0.0)
-    return torch.where(truth, -wrong.sum(dim=1, keepdim=True), wrong)
-
-
 def linear_head_gradient(features: Tensor, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Gradient of the mean cross-entropy by the head's weight and bias: (P − Y)ᵀ Z / n and its column means.
 
     This is what autograd returns for the head; being an ordinary expression, it can be penalised (FedIIR) without
     `create_graph`.
     """
-    errors = residuals(logits, targets)
-    return errors.T @ features / features.shape[0], errors.mean(dim=0)
+    logits, truth = _aligned(logits, targets)
+    probabilities = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(dim=1)
+    errors = (probabilities - truth) / features.shape[0]
+    return errors.T @ features, errors.sum(dim=0)
+
+
+def residuals(logits: Tensor, targets: Tensor) -> Tensor:
+    """The derivative of each sample's cross-entropy by its logits, probabilities − labels, as (n, K).
+
+    Exact in relative terms however sure the prediction is: the true class's entry is minus the sum of the others,
+    because p − 1 would round to zero.
+    """
+    logits, truth = _aligned(logits, targets)
+    if logits.shape[1] == 1:
+        return (1.0 - truth) * logits.sigmoid() - truth * (-logits).sigmoid()
+    wrong = (1.0 - truth) * logits.softmax(dim=1)
+    return wrong - truth * wrong.sum(dim=1, keepdim=True)
 
 
 def head_gradient_variance(features: Tensor, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,3 +70,12 @@ def head_gradient_variance(features: Tensor, logits: Tensor, targets: Tensor) ->
     )
     # What the clamp removes is rounding, of the size of the last digit of the terms above.
     return weight_variance.clamp_min(0.0).to(features.dtype), error_variance.to(features.dtype)
+
+
+def _aligned(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits as (n, K) and the labels as a matrix like it: probabilities of the one class, or one-hot rows."""
+    logits = logits.reshape(targets.shape[0], -1)
+    if logits.shape[1] == 1:
+        return logits, targets.reshape(-1, 1).to(logits.dtype)
+    classes = torch.arange(logits.shape[1], device=logits.device)
+    return logits, (targets.unsqueeze(1) == classes).to(logits.dtype)

@@ -7,7 +7,7 @@ causes y and is invariant; x_S is an effect of y, tempting and spurious. A predi
 x_I, then of x_S. Solutions are those of the population least squares, so σ₁ does not enter them.
 
 One-shot averaging leans less on x_S than ERM does and lies closer to the invariant solution [α_I, 0] (theorem 3.3).
-Its *risk* on a new domain is lower only if that domain's σ₂² is small enough, which `test_risk` shows; corollary
+Its *risk* on a new domain is lower only if that domain's σ₂² is small enough, which `population_risk` shows; corollary
 3.4, which claims it for every domain, does not hold.
 """
 
@@ -48,7 +48,7 @@ def one_shot_average(
     return shares @ torch.stack(local)
 
 
-def test_risk(
+def population_risk(
     w: Tensor,
     alpha_i: Tensor,
     alpha_s: Tensor,

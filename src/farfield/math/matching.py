@@ -141,6 +141,8 @@ class _Geometry:
             gram += block @ block.T
             linear += block @ scaled[start : start + _BLOCK]
         step_length = float(scaled.norm())
+        if not isfinite(step_length):
+            raise ValueError("the reference must be finite")
         return _Geometry(
             updates=updates,
             unit=unit,
@@ -250,7 +252,8 @@ def _with_idle_clients(geometry: _Geometry, start: Tensor, moved: Tensor) -> _Me
         gamma[moved] = others.gamma
         return replace(others, gamma=gamma)
     idle = geometry.measure((~moved).to(start.dtype) / (~moved).sum())
-    return replace(idle, bound=max(idle.bound, min(others.bound, 0.0)))
+    # Length zero also where a trace of movement is left: it is rounding beside the others, and no direction.
+    return replace(idle, length=0.0, bound=max(idle.bound, min(others.bound, 0.0)))
 
 
 def _published_loop(geometry: _Geometry) -> tuple[Tensor, float]:

@@ -14,13 +14,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from farfield.models import NORM_POLICIES
+from farfield.protocol.metrics import headline
 from farfield.protocol.selection import RULES
 from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic
 from farfield.report.collect import Sweep
 from farfield.report.curves import difference_intervals, held_out_curves, validation_curves
 from farfield.report.findings import findings, main_rule
-from farfield.report.formats import is_percent, metric_label, plural, printable, public, rule_label, setting
+from farfield.report.formats import MISSING, is_percent, metric_label, plural, printable, public, rule_label, setting
 from farfield.report.grid import Cell, Column, Grid
 from farfield.report.plots import Range, curves, differences
 from farfield.report.results import ResultTable
@@ -124,7 +125,7 @@ def _curve_figures(sweep: Sweep) -> list[Figure]:
         if axis is None or not series:
             figures.append(Figure(None, f"No round has a finite value on {where} in every run, so there is no curve."))
             continue
-        metric = "accuracy" if sweep.plan["kind"] == "classification" else "loss"
+        metric = headline(sweep.plan["kind"])
         label = metric_label(metric, sweep.plan["kind"]) + (", %" if is_percent(metric) else "")
         svg = curves(
             series,
@@ -137,8 +138,7 @@ def _curve_figures(sweep: Sweep) -> list[Figure]:
         )
         banded = any(s.band for s in series)
         band = "band: ± one standard deviation over seeds" if banded else "one seed: no band"
-        over = "mean over held-out domains" if len(sweep.plan["held_out"]) > 1 else "one domain held out"
-        figures.append(Figure(Markup(svg), f"{where.capitalize()}: {over}; {band}."))
+        figures.append(Figure(Markup(svg), f"{where.capitalize()}: mean over runs; {band}."))
     return figures
 
 
@@ -198,13 +198,17 @@ def _shared(settings: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(key, setting(first[key])) for key in same]
 
 
-def _own(settings: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What each method has besides the shared parameters."""
+def _own(settings: Mapping[str, Mapping[str, Any]]) -> Grid | None:
+    """The parameters in which methods differ, a column each; None when there are none."""
     shared = {key for key, _ in _shared(settings)}
-    return [
-        (name, [(key, setting(value)) for key, value in of.items() if key not in shared])
+    keys = [key for key in dict.fromkeys(k for of in settings.values() for k in of) if key not in shared]
+    if not keys:
+        return None
+    rows = tuple(
+        (Cell(name), *(Cell(setting(of[key])) if key in of else Cell(MISSING, tone="missing") for key in keys))
         for name, of in settings.items()
-    ]
+    )
+    return Grid("Parameters that differ", (Column("method", text=True), *(Column(key) for key in keys)), rows)
 
 
 def _failures(sweep: Sweep) -> Grid | None:

@@ -133,7 +133,8 @@ class ResultTable:
         if self.baseline is not None:
             cells += self._difference_cells(line)
         if len(self.domains) > 1:
-            cells.append(Cell(metric_value(self.metric, line.worst), line.worst_domain or ""))
+            where = f"on {line.worst_domain}" if line.worst_domain is not None else ""
+            cells.append(Cell(metric_value(self.metric, line.worst), where))
             cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
         return tuple(cells)
 
@@ -170,10 +171,11 @@ class ResultTable:
         seeds, domains = plural(len(self.seeds), "seed"), plural(len(self.domains), "held-out domain")
         if self.unit == "domains":
             notes.append(f"mean: over {domains}, each averaged over {seeds}; ± is a 95 % interval over domains.")
+            columns = f"{self.domains[0]} … {self.domains[-1]}: a column per held-out domain"
             if len(self.seeds) == 1:
-                notes.append("one seed: no interval for a single domain, so how much a rerun varies is not known.")
+                notes.append(f"{columns}; one seed: no interval within a domain, so how a rerun varies is not known.")
             else:
-                notes.append("Under each domain: the standard deviation over seeds.")
+                notes.append(f"{columns}, ± its standard deviation over seeds.")
         elif len(self.seeds) == 1:
             notes.append(f"one seed: no interval. One held-out domain ({self.domains[0]}), run once.")
         else:
@@ -200,8 +202,13 @@ class ResultTable:
                 f"{what}; fewer than three shared domains, so interval and p are over {_range(by_pairs, 'pair')} "
                 "and speak of reruns on these domains only."
             )
-        if sum(d.p_holm is not None for d in of) > 1:
-            notes.append(f"p is Holm-corrected over {sum(d.p_holm is not None for d in of)} comparisons.")
+        corrected = [d for d in of if d.p_holm is not None]
+        if len(corrected) > 1:
+            note = f"p and verdict are Holm-corrected over {len(corrected)} comparisons"
+            excludes = any(d.low is not None and d.high is not None and d.low * d.high > 0 for d in corrected)
+            if excludes and any(d.verdict == "no difference beyond chance" for d in corrected):
+                note += "; intervals are not, so one can leave out zero and still be within chance"
+            notes.append(f"{note}.")
         return notes
 
     def _gap_notes(self) -> list[str]:

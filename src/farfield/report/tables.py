@@ -169,7 +169,7 @@ def fairness_table(sweep: Sweep, rule: str) -> Table:
             Cell(number(1000 * variance if variance is not None and classification else variance)),
             Cell(f"{10 * entropy:.3f}" if entropy is not None else MISSING),
             Cell(metric_value(metric, gap)),
-            Cell(metric_value(metric, line.worst), line.worst_domain or ""),
+            Cell(metric_value(metric, line.worst), f"on {line.worst_domain}" if line.worst_domain is not None else ""),
         ]
         rows.append(tuple(cells if classification else [*cells[:2], *cells[3:]]))
     label = metric_label(metric, results.kind)

@@ -28,7 +28,7 @@ from farfield.math.splits import share_rows, split_domains
 from farfield.models.randomness import derive_seed, generator
 from farfield.tasks.task import Domain, TaskKind
 
-PartitionKind = Literal["domain", "split", "dirichlet", "iid", "pooled"]
+PartitionKind = Literal["domain", "split", "split-published", "dirichlet", "iid", "pooled"]
 #: Rows of one client by domain: (domain name, int64 row numbers, ascending).
 Segments = tuple[tuple[str, Tensor], ...]
 #: The domain of a client whose rows come from several.
@@ -38,7 +38,8 @@ MIXED = "mixed"
 class Partition(BaseModel):
     """Which rule deals out the rows.
 
-    `domain`: one client a domain. `split`: more clients than domains, one domain each (FedIIR, Algorithm 2).
+    `domain`: one client a domain. `split`: more clients than domains, one domain each (FedIIR, Algorithm 2), sizes
+    within a domain differing by at most one. `split-published`: the same with the sizes of FedIIR's published code.
     `dirichlet`: as `split`, with class shares drawn from a Dirichlet distribution (FedCiR). `iid`: rows of all domains
     shuffled over the clients. `pooled`: one client with everything, the centralized reference.
     """
@@ -193,6 +194,8 @@ class Clients(Sequence[Shard]):
             return ()
         first = bisect_right(self._domain_starts, int(rows[0])) - 1
         last = bisect_right(self._domain_starts, int(rows[-1])) - 1
+        if first == last:
+            return ((self.domain_names[first], rows - self._domain_starts[first]),)
         ends = torch.searchsorted(rows, torch.tensor(self._domain_starts[first + 1 : last + 1])).tolist()
         parts = torch.tensor_split(rows, ends)
         return tuple(
@@ -272,12 +275,14 @@ def make_clients(
                 assert partition.beta is not None
                 pair = _deal_by_class(domain.y[t], domain.y[v], k, partition.beta, seed, domain.name)
             else:
-                # The published code rounds down a share of the size before the hold-out was rounded.
-                nominal = float((1 - Fraction(str(validation))) * len(domain))
-                pair = (
-                    _deal_in_order(len(t), k, nominal, generator(seed, "split", "train", domain.name)),
-                    _deal_evenly(len(v), k, generator(seed, "split", "validation", domain.name)),
-                )
+                shuffle = generator(seed, "split", "train", domain.name)
+                if partition.kind == "split-published":
+                    # The published code rounds down a share of the size before the hold-out was rounded.
+                    nominal = float((1 - Fraction(str(validation))) * len(domain))
+                    dealt = _deal_in_order(len(t), k, nominal, shuffle)
+                else:
+                    dealt = _deal_evenly(len(t), k, shuffle)
+                pair = (dealt, _deal_evenly(len(v), k, generator(seed, "split", "validation", domain.name)))
             owners.append((first + pair[0], first + pair[1]))
         train_owner = torch.cat([owner for owner, _ in owners])
         held_owner = torch.cat([owner for _, owner in owners])
@@ -349,7 +354,7 @@ def _clients_per_domain(partition: Partition, clients: int | None, train_sizes: 
 
 
 def _deal_in_order(rows: int, clients: int, nominal: float, shuffle: torch.Generator) -> Tensor:
-    """The owner of each row as FedIIR shares a domain: equal whole parts, and what is left over to the last client."""
+    """The owner of each row as FedIIR's published code shares a domain: equal whole parts, and what is left over to the last client."""
     # A part of the nominal size may round down to nothing where the rows would do.
     sizes = torch.tensor(share_rows(rows, clients, nominal if nominal >= clients else None))
     owner = torch.empty(rows, dtype=torch.int64)
