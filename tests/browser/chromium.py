@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -64,9 +65,9 @@ class Chromium:
         self._profile = tempfile.mkdtemp(prefix="farfield-chromium-")
         read_end, self._write = os.pipe()
         self._read, write_end = os.pipe()
+        launch = [sys.executable, "-c", _LAUNCHER, str(read_end), str(write_end)]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _LAUNCHER, str(read_end), str(write_end), path, *FLAGS]
-            + [f"--user-data-dir={self._profile}", "about:blank"],
+            [*launch, path, *FLAGS, f"--user-data-dir={self._profile}", "about:blank"],
             pass_fds=(read_end, write_end),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -93,10 +94,8 @@ class Chromium:
     def _stop(self) -> None:
         os.close(self._write)
         os.close(self._read)
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
         shutil.rmtree(self._profile, ignore_errors=True)
 

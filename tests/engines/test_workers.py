@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from farfield.tasks.task import Domain
 from tests.toy import SPEC, domains, federation, initial
 
 PATIENCE = 30.0
+ROOT = Path(__file__).parents[2]
 IMAGES = ModelSpec(featurizer="convnet", input_shape=(1, 5, 4), outputs=3, hidden=(4, 6), norm="average")
 
 
@@ -184,11 +187,9 @@ def test_a_client_that_misses_the_deadline_is_dropped_for_that_round(workers: in
 
 
 def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    """Whether a process is there and not only waiting to be reaped."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return done.stdout.strip()[:1] not in ("", "Z")
 
 
 def test_workers_end_when_the_federation_closes() -> None:
@@ -204,11 +205,30 @@ def test_workers_end_when_the_federation_closes() -> None:
 
 def test_workers_end_when_the_program_fails_in_the_middle() -> None:
     algorithm = Sleeper(0.0)
-    with pytest.raises(ZeroDivisionError), federation(algorithm, domains(2), workers=2) as fed:
-        fed.begin(1, [0, 1])
-        fed.map(algorithm.answer, initial().state())
-        raise ZeroDivisionError
+    with pytest.raises(TypeError, match="not a phase"), federation(algorithm, domains(2), workers=2) as fed:
+        fed.map(algorithm.round, initial().state())
     assert multiprocessing.active_children() == []
+
+
+def test_workers_end_by_themselves_when_their_parent_is_killed() -> None:
+    script = (
+        "import multiprocessing, time\n"
+        "from farfield.algorithms import FedAvg\n"
+        "from tests.toy import domains, federation\n"
+        "with federation(FedAvg(), domains(2), workers=2):\n"
+        "    print(*[p.pid for p in multiprocessing.active_children()], flush=True)\n"
+        "    time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert [alive(pid) for pid in pids] == [True, True]
+        parent.kill()
+        parent.wait()
+        limit = time.monotonic() + PATIENCE
+        while any(alive(pid) for pid in pids) and time.monotonic() < limit:
+            time.sleep(0.1)
+    assert [alive(pid) for pid in pids] == [False, False]
 
 
 def test_more_workers_than_clients_do_no_harm() -> None:

@@ -54,9 +54,7 @@ def test_taking_no_rows_gives_an_empty_batch() -> None:
 def test_domains_without_rows_do_not_shift_the_others() -> None:
     a, b, c = numbered("a", 3), numbered("b", 3, start=10), numbered("c", 3, start=20)
     none = torch.empty(0, dtype=torch.int64)
-    rows = Rows(
-        {d.name: d for d in (a, b, c)}, [("a", torch.tensor([1])), ("b", none), ("c", torch.tensor([0, 2]))]
-    )
+    rows = Rows({d.name: d for d in (a, b, c)}, [("a", torch.tensor([1])), ("b", none), ("c", torch.tensor([0, 2]))])
     assert rows.take(torch.arange(3)).y.tolist() == [1, 20, 22]
     assert rows.rows_of("c").tolist() == [0, 2]
     assert rows.rows_of("b").tolist() == rows.rows_of("nowhere").tolist() == []

@@ -53,7 +53,9 @@ def test_a_round_without_any_reply_says_why(workers: int) -> None:
     algorithm = Unreliable({0, 1})
     with federation(algorithm, domains(2), workers=workers) as fed:
         fed.begin(1, range(2))
-        with pytest.raises(FederationError, match=r"no client replied in phase 'answer': client .*OSError: client . is out") as caught:
+        with pytest.raises(
+            FederationError, match=r"no client replied in phase 'answer': client .*OSError: client . is out"
+        ) as caught:
             fed.map(algorithm.answer, initial().state())
         assert not isinstance(caught.value, QuorumMissed)
         assert len(fed.events) == 2
@@ -81,7 +83,12 @@ def test_validation_runs_on_the_clients_named_and_needs_no_quorum(workers: int) 
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"workers": 0}, "workers"), ({"quorum": 0.0}, "quorum"), ({"quorum": 1.5}, "quorum"), ({"deadline": 0}, "deadline")],
+    [
+        ({"workers": 0}, "workers"),
+        ({"quorum": 0.0}, "quorum"),
+        ({"quorum": 1.5}, "quorum"),
+        ({"deadline": 0}, "deadline"),
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):

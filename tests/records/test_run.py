@@ -166,9 +166,9 @@ def test_what_a_killed_writer_leaves_is_not_taken_for_a_checkpoint(run: RunFolde
 def test_a_second_writer_is_refused_while_the_first_is_there_and_gets_in_afterwards(run: RunFolder) -> None:
     second = RunFolder(run.path)
     with run.writing():
-        with pytest.raises(RecordsError, match=f"another process is writing to '{run.path}'; let it end first") as caught:
-            with second.writing(patience=0.05):
-                pytest.fail("two writers at once")
+        sentence = f"another process is writing to '{run.path}'; let it end first"
+        with pytest.raises(RecordsError, match=sentence) as caught, second.writing(patience=0.05):
+            pytest.fail("two writers at once")
         assert isinstance(caught.value, UserError)
     with second.writing(patience=0.05):
         run.add_round({"round": 1})

@@ -15,7 +15,11 @@ RULES = ("source-validation", "last", "oracle")
 
 
 def plan(
-    algorithms: Sequence[str], held_out: Sequence[str], seeds: Sequence[int], kind: str = "classification", **changes: Any
+    algorithms: Sequence[str],
+    held_out: Sequence[str],
+    seeds: Sequence[int],
+    kind: str = "classification",
+    **changes: Any,
 ) -> dict[str, Any]:
     """A plan as it is read back from its TOML: no key for what is not set."""
     return {

@@ -29,7 +29,14 @@ def test_an_interval_has_the_decimals_of_its_largest_end() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1234567.0, "1,234,567"), (0.012345, "0.0123"), (1.2e-7, "1.20e−7"), (3e12, "3.00e12"), (0.0, "0"), (-2.5, "−2.50")],
+    [
+        (1234567.0, "1,234,567"),
+        (0.012345, "0.0123"),
+        (1.2e-7, "1.20e−7"),
+        (3e12, "3.00e12"),
+        (0.0, "0"),
+        (-2.5, "−2.50"),
+    ],
 )
 def test_numbers_keep_the_digits_that_matter(value: float, text: str) -> None:
     assert number(value) == text

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -72,8 +73,8 @@ def test_names_at_the_ends_keep_apart_and_inside() -> None:
     series = [Series(f"method-{i}", i, ((1, 50.0), (2, 70.0 + 0.01 * i))) for i in range(8)]
     root = drawn(series)
     ys = sorted(float(t.get("y", "nan")) for t in root.iter(f"{SVG}text") if t.get("class") == "name")
-    assert min(b - a for a, b in zip(ys, ys[1:], strict=False)) >= 16 - 0.02
-    assert 0 < ys[0]
+    assert min(b - a for a, b in pairwise(ys)) >= 16 - 0.02
+    assert ys[0] > 0
     assert ys[-1] < float((root.get("viewBox") or "").split()[3])
 
 

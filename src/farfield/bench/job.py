@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import platform
 import resource
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +137,8 @@ class _Run:
         self.plan, self.job, self.records = plan, job, records
         self.algorithm, self.fed, self.population, self.target = algorithm, fed, population, target
         self.watch, self.on_better, self.checkpoint_every = watch, on_better, checkpoint_every
-        domains = [population.domain_of(c) for c in range(len(population))]
-        self.validating = validation_clients(job.seed, domains, VALIDATION_CLIENTS)
+        able = {c: population.domain_of(c) for c in population.with_validation_rows()}
+        self.validating = validation_clients(job.seed, able, VALIDATION_CLIENTS)
         self.cohort_size = None if algorithm.pooled else plan.cohort
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
@@ -252,6 +254,8 @@ class _Run:
             "server_seconds": round(self.server_seconds, 4),
             "peak_memory_mb": peak_memory_mb(),
             "events": len(self.records.events()),
+            "versions": {name: version(name) for name in ("farfield", "torch", "numpy")}
+            | {"python": platform.python_version()},
             "model_sha256": hash_states(self.algorithm.models(state)),
         }
 

@@ -1,7 +1,7 @@
 """The local engine: all clients on this machine, in one process or in N workers of one thread each.
 
-The result is the same to the bit for any number of workers: randomness is derived from (seed, round, client, phase, purpose),
-replies are put in client order, and every phase runs on one thread.
+The result is the same to the bit for any number of workers: randomness is derived from (seed, round, client, phase,
+purpose), replies are put in client order, and every phase runs on one thread.
 """
 
 from __future__ import annotations

@@ -28,6 +28,10 @@ class Population:
     def domain_of(self, client: int) -> str:
         return self._clients.domain_of(client)
 
+    def with_validation_rows(self) -> list[int]:
+        """The clients that have validation rows; with many clients some have none."""
+        return self._clients.validation_sizes.nonzero().squeeze(1).tolist()
+
     def client(self, number: int, *, seed: int, round: int, phase: str, state: dict[str, Tensor]) -> Client:
         shard = self._clients[number]
         return Client(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from farfield.models.randomness import generator
@@ -15,12 +17,13 @@ def cohort(seed: int, round: int, clients: int, size: int | None) -> list[int]:
     return sorted(drawn.tolist())
 
 
-def validation_clients(seed: int, domains: list[str], limit: int) -> list[int]:
-    """The clients whose validation rows are measured: all, or a fixed sample of `limit` that covers every domain."""
-    clients = len(domains)
-    if clients <= limit:
-        return list(range(clients))
-    order = torch.randperm(clients, generator=generator(seed, "validation")).tolist()
-    first_of_domain = {domains[c]: c for c in reversed(order)}
+def validation_clients(seed: int, domain_of: Mapping[int, str], limit: int) -> list[int]:
+    """Of the clients given, those whose validation rows are measured: all, or a fixed sample that covers every domain."""
+    clients = sorted(domain_of)
+    if len(clients) <= limit:
+        return clients
+    shuffled = torch.randperm(len(clients), generator=generator(seed, "validation")).tolist()
+    order = [clients[i] for i in shuffled]
+    first_of_domain = {domain_of[c]: c for c in reversed(order)}
     chosen = dict.fromkeys([*first_of_domain.values(), *order])
     return sorted(list(chosen)[: max(limit, len(first_of_domain))])

@@ -1,4 +1,4 @@
-"""A run is a folder: config.toml, rounds.jsonl, target.sealed.jsonl, events.jsonl, checkpoint-*.safetensors, result.json.
+"""A run is a folder: config.toml, rounds.jsonl, events.jsonl, target.sealed.jsonl, checkpoints, result.json.
 
 Tensors are safetensors, the rest is JSON or TOML; nothing is pickled.
 """

@@ -33,7 +33,7 @@ def open_sealed(run: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 def count_look(sweep: Path, purpose: str) -> int:
-    """Note that the target rows of a sweep are being looked at; returns how often that has happened, this one included."""
+    """Note that the target rows of a sweep are being opened; returns how often that has happened, this one included."""
     append_row(sweep / LOOKS, {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "purpose": purpose})
     return looks(sweep)
 

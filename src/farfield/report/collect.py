@@ -33,7 +33,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything a reader can ask of a bench: the plan, a row and a curve a run, what failed, how often it was opened."""
+    """Everything a reader can ask of a bench: plan, a row and a curve a run, what failed, how often it was opened."""
 
     folder: Path
     plan: dict[str, Any]
@@ -85,13 +85,13 @@ def _run_folders(runs: Path) -> list[Path]:
 
 def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[str, Any]]:
     """For each rule the round it chose and the held-out metrics of that round."""
+    by_round = dict(curve.target)
     source = [
         SourceRow(r["round"], {name: _numbers(metrics) for name, metrics in r["validation"].items()})
         for r in curve.rounds
-        if "validation" in r
+        if "validation" in r and r["round"] in by_round
     ]
     target = [TargetRow(round, _numbers(metrics)) for round, metrics in curve.target]
-    by_round = dict(curve.target)
     selected: dict[str, dict[str, Any]] = {}
     for name in plan["rules"]:
         if RULES[name].is_oracle:

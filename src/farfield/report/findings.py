@@ -32,8 +32,11 @@ def findings(sweep: Sweep, table: ResultTable) -> list[str]:
     best = (max if table.higher_is_better else min)(candidates, key=_mean)
     sentence = _reached(table, best)
     baseline = next((line for line in table.lines if line.algorithm == table.baseline), None)
+    aside = [] if table.higher_is_better else ["lower is better"]
     if baseline is not None and baseline is not best and baseline.complete:
-        sentence += f" (FedAvg: {with_unit(table.metric, _mean(baseline))})"
+        aside.append(f"FedAvg: {with_unit(table.metric, _mean(baseline))}")
+    if aside:
+        sentence += f" ({'; '.join(aside)})"
     compared, more = _comparison(table, baseline)
     references = [line for line in table.lines if line.reference and line.complete and line is not best]
     if references:
@@ -59,7 +62,7 @@ def _reached(table: ResultTable, best: ResultLine) -> str:
     label = metric_label(table.metric, table.kind)
     if table.higher_is_better:
         return f"{where}, {best.algorithm} reaches {value} {label} {over}"
-    return f"{where}, {best.algorithm} has a {label} of {value} {over} (lower is better)"
+    return f"{where}, {best.algorithm} has a {label} of {value} {over}"
 
 
 def _comparison(table: ResultTable, baseline: ResultLine | None) -> tuple[str, list[str]]:

@@ -284,11 +284,18 @@ def _honesty(sweep: Sweep, rule: str) -> list[tuple[str, str | list[str]]]:
             "Runs that hold out different domains share most of their training domains, so they are not quite "
             "independent: read a p-value close to 0.05 as weak.",
         ),
+        *(("Runs made with", text) for text in _run_versions(sweep)),
         (
             "Page written by",
             f"farfield {version('farfield')}, torch {version('torch')}, Python {platform.python_version()}",
         ),
     ]
+
+
+def _run_versions(sweep: Sweep) -> list[str]:
+    """The versions that the runs say they were made with; several if a bench was resumed after an upgrade."""
+    known = [row["versions"] for row in sweep.rows if "versions" in row]
+    return list(dict.fromkeys(", ".join(f"{name} {v}" for name, v in sorted(versions.items())) for versions in known))
 
 
 def _versions() -> dict[str, str]:

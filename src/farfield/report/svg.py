@@ -94,8 +94,8 @@ def canvas(width: float, height: float, title: str, description: str, identity: 
             "font-family": "inherit",
         },
     )
-    add(root, "title", id=f"{identity}-title").text = printable(title)
-    add(root, "desc", id=f"{identity}-description").text = printable(description)
+    add(root, "title", id=f"{identity}-title").text = title
+    add(root, "desc", id=f"{identity}-description").text = description
     return root
 
 
@@ -112,7 +112,7 @@ def text(
     parent: Element, x: float, y: float, content: str, anchor: str = "start", **attributes: str | float
 ) -> Element:
     element = add(parent, "text", x=x, y=y, text_anchor=anchor, fill="currentColor", **attributes)
-    element.text = printable(content)
+    element.text = content
     return element
 
 
@@ -131,4 +131,5 @@ def pixels(value: float) -> str:
 
 
 def serialise(root: Element) -> str:
-    return ElementTree.tostring(root, encoding="unicode")
+    """The drawing as XML; characters that XML does not know are left out."""
+    return printable(ElementTree.tostring(root, encoding="unicode"))

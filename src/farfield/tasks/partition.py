@@ -354,7 +354,7 @@ def _clients_per_domain(partition: Partition, clients: int | None, train_sizes: 
 
 
 def _deal_in_order(rows: int, clients: int, nominal: float, shuffle: torch.Generator) -> Tensor:
-    """The owner of each row as FedIIR's published code shares a domain: equal whole parts, and what is left over to the last client."""
+    """The owner of each row in FedIIR's published code: equal whole parts, and what is left over to the last client."""
     # A part of the nominal size may round down to nothing where the rows would do.
     sizes = torch.tensor(share_rows(rows, clients, nominal if nominal >= clients else None))
     owner = torch.empty(rows, dtype=torch.int64)

@@ -55,7 +55,7 @@ def load() -> Task:
         domains=tuple(domains),
         classes=tuple(str(digit) for digit in range(10)),
         model=ModelSpec(featurizer="mlp", input_shape=(1, 8, 8), outputs=10, hidden=(64, 64), head="linear"),
-        defaults={"rounds": 40, "local_epochs": 2, "batch_size": 32, "lr": 0.5, "momentum": 0.0},
+        defaults={"rounds": 30, "local_epochs": 2, "batch_size": 32, "lr": 0.3, "momentum": 0.0},
         description="Handwritten digits in six domains; domain d holds images turned counter-clockwise by d degrees.",
         source="scikit-learn's load_digits, from the UCI data set Optical Recognition of Handwritten Digits "
         "(Alpaydin and Kaynak, 1998)",
