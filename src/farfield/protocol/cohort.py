@@ -18,7 +18,7 @@ def cohort(seed: int, round: int, clients: int, size: int | None) -> list[int]:
 
 
 def validation_clients(seed: int, domain_of: Mapping[int, str], limit: int) -> list[int]:
-    """Of the clients given, those whose validation rows are measured: all, or a fixed sample that covers every domain."""
+    """Of these clients, the ones whose validation rows are measured: all, or a sample that covers every domain."""
     clients = sorted(domain_of)
     if len(clients) <= limit:
         return clients

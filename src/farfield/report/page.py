@@ -296,7 +296,3 @@ def _run_versions(sweep: Sweep) -> list[str]:
     """The versions that the runs say they were made with; several if a bench was resumed after an upgrade."""
     known = [row["versions"] for row in sweep.rows if "versions" in row]
     return list(dict.fromkeys(", ".join(f"{name} {v}" for name, v in sorted(versions.items())) for versions in known))
-
-
-def _versions() -> dict[str, str]:
-    return {"farfield": version("farfield"), "torch": version("torch"), "Python": platform.python_version()}
