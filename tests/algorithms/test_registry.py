@@ -75,7 +75,7 @@ def test_what_can_stand_after_a_plus_is_named_in_the_refusal() -> None:
             "fedprox+fedadam has no parameter 'server_rl'; did you mean 'server_lr'?",
         ),
         ("fedavg", {"lr": -1.0}, "fedavg: lr = -1.0: input should be greater than 0"),
-        ("fedavg", {"lr": float("nan")}, "fedavg: lr = nan: input should be greater than 0"),
+        ("fedavg", {"lr": float("nan")}, "fedavg: lr = nan: input should be a finite number"),
         ("fedavg", {"lr": "fast"}, "fedavg: lr = 'fast': input should be a valid number"),
         ("fedprox", {"mu": -0.1}, "fedprox: mu = -0.1: input should be greater than or equal to 0"),
         ("fedprox+fedadam", {"mu": -0.1}, "fedprox+fedadam: mu = -0.1: input should be greater than or equal to 0"),
