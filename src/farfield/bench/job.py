@@ -195,10 +195,13 @@ class _Run:
             if self.missed >= MISSED_ROUNDS:
                 raise FederationError(f"{problem}, {self.missed} rounds in a row") from problem
             self.fed.events.append(Event("round-skipped", number, str(problem)))
-            after = replace(state, round=number, diagnostics={})
+            after = replace(state, round=number, diagnostics={}, notes=())
         finally:
             self._record_events()
         self.server_seconds += time.perf_counter() - started - (self.fed.traffic.waiting_seconds - waited)
+        for note in after.notes:
+            self.fed.events.append(Event("note", number, note))
+        self._record_events()
         row: dict[str, Any] = {"round": number, "clients": len(clients), **_finite(after.diagnostics)}
         if number % self.plan.evaluate_every == 0 or number == self.plan.rounds:
             row |= self._evaluate(after, number)

@@ -156,8 +156,9 @@ def _check_against(plan: Plan, task: Task) -> None:
     """What can only be seen with the data: partitions that fit, cohorts that exist, models that build."""
     if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
         raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
-    for name in plan.algorithms:
-        build_model(plan.spec_for(plan.algorithm(name)), seed=0)
+    algorithms = {name: plan.algorithm(name) for name in plan.algorithms}
+    for algorithm in algorithms.values():
+        build_model(plan.spec_for(algorithm), seed=0)
     for held_out in plan.held_out:
         sources = source_domains(task, [held_out])
         partition = Partition.parse(plan.partition)
@@ -166,6 +167,11 @@ def _check_against(plan: Plan, task: Task) -> None:
         )
         if plan.cohort is not None and not 1 <= plan.cohort <= len(made):
             raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {len(made)} clients; use 1 to {len(made)}")
+        for algorithm in algorithms.values():
+            cohort = 1 if algorithm.pooled else plan.cohort or len(made)
+            algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
+            if algorithm.server is not None:
+                algorithm.server.check(plan.spec_for(algorithm), task.kind, cohort)
 
 
 def _sort_settings(
