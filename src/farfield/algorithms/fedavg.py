@@ -80,6 +80,8 @@ class FedAvg:
     not_composable: ClassVar[str] = ""
     #: The name of the parameter that weighs the method's extra term, if it has one.
     penalty_weight: ClassVar[str | None] = None
+    #: One gradient a round instead of local training: at equal local steps it needs many more rounds.
+    single_step: ClassVar[bool] = False
     #: Settings with which the method is FedAvg, for the battery to check; None if there are none.
     fedavg_when: ClassVar[Mapping[str, Any] | None] = None
     #: Whether the method is FedAvg when there is one client only.
