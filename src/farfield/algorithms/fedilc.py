@@ -282,9 +282,7 @@ def _weighted_squares(
     inputs = inputs.double()
     size = mean[0].numel()
     c_weight = factors[:size].view_as(mean[0])
-    weights = (errors.square() @ c_weight * inputs.square()).sum() - 2 * (
-        errors @ (c_weight * mean[0]) * inputs
-    ).sum()
+    weights = (errors.square() @ c_weight * inputs.square()).sum() - 2 * (errors @ (c_weight * mean[0]) * inputs).sum()
     if not model.spec.head_bias:
         return weights
     return weights + (factors[size:] * (errors - mean[1]).square()).sum()
