@@ -145,7 +145,7 @@ def bench(
 
 
 def _print(result: BenchResult, page: Path, seconds: float) -> None:
-    output.print(result.results().render())
+    output.print(result.results().render(output.width))
     runs = len(result.rows)
     output.print(f"{runs} runs in {seconds:.0f} s; report: {page}", highlight=False, soft_wrap=True)
     for failure in result.failures:

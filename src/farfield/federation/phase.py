@@ -29,7 +29,8 @@ class Sends:
     """One thing that leaves a client in a phase.
 
     `shape` is a size by name ("parameters", "head", "final layer", "buffers", "features", "outputs"), a number, or a
-    tuple of them; `()` is a scalar, and a name that the model does not know ("tuning rows") is a size that only the client knows.
+    tuple of them; `()` is a scalar, and a name that the model does not know ("tuning rows") is a size that only the
+    client knows.
     `server_sees` says whether the server needs each client's value or only their sum.
     """
 
