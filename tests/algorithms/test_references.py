@@ -100,6 +100,20 @@ def test_a_client_alone_is_plain_sgd_on_its_own_rows() -> None:
         torch.testing.assert_close(model.parameters, expected, rtol=0, atol=5e-6)
 
 
+def test_a_client_alone_is_validated_with_its_own_model() -> None:
+    chosen = domains(2)
+    state, losses = trained("local-only", chosen)
+    shards = make_clients(chosen, partition=Partition(), validation=0.2, seed=0, kind="classification")
+    for domain, shard, own, measured in zip(chosen, shards, own_models(state), losses, strict=True):
+        ((_, rows),) = shard.validation
+        model = initial()
+        at_first = float(F.cross_entropy(model(domain.x[rows]), domain.y[rows]).detach())
+        model.load(own)
+        at_last = float(F.cross_entropy(model(domain.x[rows]), domain.y[rows]).detach())
+        assert measured == pytest.approx(at_last, rel=1e-6)
+        assert measured < 0.9 * at_first
+
+
 def test_the_global_model_of_local_only_never_moves() -> None:
     state, _ = trained("local-only", domains(2))
     assert torch.equal(state.model.parameters, initial().vector)

@@ -12,7 +12,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from farfield.algorithms import AlgorithmError, FedAvg, build, method, names, params_of, parts, register, registry, use
+from farfield.algorithms import (
+    AlgorithmError,
+    FedAvg,
+    Ruled,
+    build,
+    method,
+    names,
+    params_of,
+    parts,
+    register,
+    registry,
+    use,
+)
 from farfield.errors import UserError
 from tests.algorithms.linear import replies, weights
 
@@ -75,7 +87,7 @@ def test_what_can_stand_after_a_plus_is_named_in_the_refusal() -> None:
             "fedprox+fedadam has no parameter 'server_rl'; did you mean 'server_lr'?",
         ),
         ("fedavg", {"lr": -1.0}, "fedavg: lr = -1.0: input should be greater than 0"),
-        ("fedavg", {"lr": float("nan")}, "fedavg: lr = nan: input should be greater than 0"),
+        ("fedavg", {"lr": float("nan")}, "fedavg: lr = nan: input should be a finite number"),
         ("fedavg", {"lr": "fast"}, "fedavg: lr = 'fast': input should be a valid number"),
         ("fedprox", {"mu": -0.1}, "fedprox: mu = -0.1: input should be greater than or equal to 0"),
         ("fedprox+fedadam", {"mu": -0.1}, "fedprox+fedadam: mu = -0.1: input should be greater than or equal to 0"),
@@ -148,7 +160,7 @@ class Turning(FedAvg):
 
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> tuple[Tensor, Mapping[str, float]]:
         self.seen.append((updates, weights, reference))
-        return -self.params.turn * reference, {"turned": self.params.turn}
+        return Ruled(-self.params.turn * reference, {"turned": self.params.turn})
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -33,7 +33,17 @@ class Unreliable(FedAvg):
 @one_and_two_workers
 @pytest.mark.parametrize(
     ("quorum", "failing", "needed"),
-    [(0.5, 2, None), (0.5, 3, 2), (0.75, 1, None), (0.75, 2, 3), (1.0, 0, None), (1.0, 1, 4), (0.01, 3, None)],
+    [
+        (0.5, 2, None),
+        (0.5, 3, 2),
+        (0.75, 1, None),
+        (0.75, 2, 3),
+        (0.6, 1, None),
+        (0.6, 2, 3),
+        (1.0, 0, None),
+        (1.0, 1, 4),
+        (0.01, 3, None),
+    ],
 )
 def test_a_round_needs_its_quorum(quorum: float, failing: int, needed: int | None, workers: int) -> None:
     algorithm = Unreliable(set(range(failing)))

@@ -106,7 +106,7 @@ def test_a_bad_reply_is_dropped_and_named(spoil: Callable[..., Any], phrase: str
 
 
 def test_a_good_reply_passes_with_every_kind_of_value_that_is_allowed() -> None:
-    for value in (1, 0.5, torch.tensor(3.0), torch.tensor(3), torch.tensor(3.0, dtype=torch.float64)):
+    for value in (1, 0.5, torch.tensor(3.0)):
         algorithm = Answer(lambda good, value=value: good | {"number": value, "maybe": torch.zeros(21)})
         with federation(algorithm, domains(3)) as fed:
             fed.begin(1, [0, 1, 2])
@@ -140,15 +140,15 @@ class Meddler(FedAvg):
 
 
 @one_and_two_workers
-def test_a_phase_that_changes_a_shared_tensor_in_place_is_dropped(workers: int) -> None:
+def test_a_phase_that_changes_a_shared_tensor_in_place_changes_its_own_copy(workers: int) -> None:
     algorithm = Meddler()
-    with federation(algorithm, domains(2), workers=workers) as fed:
-        fed.begin(1, [0, 1])
-        replies = fed.map(algorithm.meddle, initial().state(), target=torch.ones(3), scale=0.5)
-        assert [(r.client, r.values["number"]) for r in replies] == [(0, 1.5)]
-        assert [(e.client, e.message) for e in fed.events] == [
-            (1, "the phase changed the shared tensor 'target' in place")
-        ]
+    target = torch.ones(3)
+    with federation(algorithm, domains(3), workers=workers) as fed:
+        fed.begin(1, [0, 1, 2])
+        replies = fed.map(algorithm.meddle, initial().state(), target=target, scale=0.5)
+        assert [(r.client, r.values["number"]) for r in replies] == [(0, 1.5), (1, 3.0), (2, 1.5)]
+        assert fed.events == []
+    assert target.tolist() == [1.0, 1.0, 1.0]
 
 
 class Diary(FedAvg):

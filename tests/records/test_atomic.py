@@ -102,7 +102,12 @@ def test_a_file_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
     assert list(read_rows(tmp_path / "rounds.jsonl")) == []
 
 
-@pytest.mark.parametrize("cut", [1, 2, 10, 30])
+def test_a_whole_last_line_counts_even_without_its_line_end(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+    assert list(read_rows(file)) == ROWS
+
+
+@pytest.mark.parametrize("cut", [2, 10, 30])
 def test_a_file_whose_last_line_is_cut_is_read_up_to_there(file: Path, cut: int) -> None:
     file.write_bytes(file.read_bytes()[:-cut])
     assert list(read_rows(file)) == ROWS[:4]

@@ -92,7 +92,7 @@ class FedAvg:
     representation: ClassVar[Literal["plain", "gaussian"]] = "plain"
 
     class Params(BaseModel):
-        model_config = ConfigDict(frozen=True, extra="forbid")
+        model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
         lr: float = Field(0.1, gt=0, description="η_l, step size of local training")
         batch_size: int = Field(32, ge=0, description="B, rows in a mini-batch; 0 means all of them")
@@ -151,12 +151,13 @@ class FedAvg:
     def train(self, client: Client, model: Model, **shared: Any) -> Named:
         """Local training. Returns the update; the model is left as trained."""
         p = self.params
-        _load_own_buffers(client, model)
+        load_own_buffers(client, model)
         local = Local(client, model, model.vector.clone(), shared)
         optimizer = LocalOptimizer(p.optimizer, p.lr, p.momentum, p.weight_decay)
         total = torch.zeros(())
         model.train()
-        for batch in client.batches(p.batch_size, self.epochs(client.round), p.local_steps):
+        least = 2 if model.layout.buffers else 1  # BatchNorm cannot normalise one row
+        for batch in client.batches(p.batch_size, self.epochs(client.round), p.local_steps, least):
             loss = self.loss(model, batch, **shared)
             model.backward(loss)
             self.adjust(model.gradient, local)
@@ -166,11 +167,7 @@ class FedAvg:
             "update": model.vector - local.start,
             "loss": float(total) / max(client.steps, 1),
         }
-        if model.layout.buffers and model.spec.norm == "average":
-            reply["buffers"] = model.buffer_vector.clone()
-        if model.layout.buffers and model.spec.norm == "local":
-            client.state["buffers"] = model.buffer_vector.clone()
-        return reply
+        return {**reply, **share_buffers(client, model)}
 
     def epochs(self, round: int) -> int:
         """Local epochs of a round."""
@@ -195,7 +192,7 @@ class FedAvg:
     )
     def evaluate(self, client: Client, model: Model) -> Named:
         """How the broadcast model does on the client's validation rows."""
-        _load_own_buffers(client, model)
+        load_own_buffers(client, model)
         model.eval()
         loss, correct = 0.0, 0
         with torch.no_grad():
@@ -244,6 +241,14 @@ class FedAvg:
         return [state.model]
 
 
-def _load_own_buffers(client: Client, model: Model) -> None:
+def load_own_buffers(client: Client, model: Model) -> None:
+    """Where statistics stay at the client, take up its own."""
     if model.spec.norm == "local" and "buffers" in client.state:
         model.buffer_vector.copy_(client.state["buffers"])
+
+
+def share_buffers(client: Client, model: Model) -> dict[str, Tensor]:
+    """What a phase that trained sends of the running statistics; kept at the client where the policy says so."""
+    if model.layout.buffers and model.spec.norm == "local":
+        client.state["buffers"] = model.buffer_vector.clone()
+    return {"buffers": model.buffer_vector} if model.layout.buffers and model.spec.norm == "average" else {}

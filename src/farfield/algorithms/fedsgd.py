@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.fedavg import FedAvg, load_own_buffers, share_buffers
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
-from farfield.federation.client import Client
+from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, phase
-from farfield.models import Model, task_loss
+from farfield.models import Model
 
 
 @register
@@ -48,21 +48,20 @@ class FedSGD(FedAvg):
         buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
     )
     def full_gradient(self, client: Client, model: Model) -> Named:
+        load_own_buffers(client, model)
         rows = client.samples
         gradient = torch.zeros_like(model.vector)
         total = 0.0
         model.train()
-        for x, y in client.sweep(client.training):
-            loss = task_loss(model(x), y) * (len(y) / rows)
+        # BatchNorm normalises by the batch, so there the full batch must be one.
+        for x, y in client.sweep(client.training, rows if model.layout.buffers else 1024):
+            loss = self.loss(model, Batch(x, y)) * (len(y) / rows)
             model.backward(loss)
             gradient += model.gradient
             total += float(loss.detach())
         client.steps += 1
         client.examples += rows
-        reply: dict[str, Tensor | float] = {"gradient": gradient, "loss": total}
-        if model.layout.buffers and model.spec.norm == "average":
-            reply["buffers"] = model.buffer_vector.clone()
-        return reply
+        return {"gradient": gradient, "loss": total, **share_buffers(client, model)}
 
     def updates(self, replies: Replies) -> Tensor:
         return replies.stack("gradient").mul_(-self.params.lr)

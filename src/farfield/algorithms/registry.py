@@ -10,6 +10,7 @@ build("fedprox+fedadam", {"mu": 0.1, "server_lr": 0.01})
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import pkgutil
@@ -63,7 +64,7 @@ def use(path: str | Path) -> None:
     path = Path(path)
     if not path.is_file():
         raise AlgorithmError(f"there is no file '{path}' to take methods from")
-    name = f"farfield_used_{path.stem}"
+    name = f"farfield_used_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from farfield.federation.checks import STATE_DTYPES
+
 ALIGNMENT = 64
-DTYPES = {str(d): d for d in (torch.float32, torch.float64, torch.int64, torch.uint8)}
+DTYPES = {str(d): d for d in STATE_DTYPES}
 
 
 class Arena:
@@ -46,7 +48,9 @@ def send(connection: Connection, arena: Arena, header: dict[str, Any], groups: M
                 continue
             value = value.detach().contiguous()
             place = -1
-            if offset + value.nbytes <= arena.capacity:
+            if value.nbytes == 0:
+                place = 0
+            elif offset + value.nbytes <= arena.capacity:
                 arena.view(value.dtype, tuple(value.shape), offset).copy_(value)
                 place = offset
                 offset += -(-value.nbytes // ALIGNMENT) * ALIGNMENT

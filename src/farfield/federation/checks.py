@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -13,6 +14,12 @@ from farfield.models import Layout
 #: Where a size is known only to the client, a reply may still not be larger than this.
 MAX_BYTES = 1 << 30
 SCALAR_BYTES = 8
+#: Integers beyond this are not exact as numbers of any tensor, and no count is as large.
+MAX_INTEGER = 1 << 53
+#: What a client may keep between rounds: what every engine can carry and every checkpoint can hold.
+STATE_DTYPES = frozenset(
+    {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
+)
 
 
 def fault(values: Named, sends: Mapping[str, Sends], layout: Layout) -> str | None:
@@ -40,16 +47,29 @@ def _fault_of(name: str, value: Tensor | float | int, declared: Sends, layout: L
             return f"'{name}' is a {type(value).__name__}, not a tensor or a number"
         if sizes:
             return f"'{name}' is a number, declared with shape {declared.dimensions}"
-        return None if value - value == 0 else f"'{name}' is not finite"
+        if isinstance(value, int):
+            return None if abs(value) <= MAX_INTEGER else f"'{name}' is too large a number"
+        return None if math.isfinite(value) else f"'{name}' is not finite"
     shape = tuple(value.shape)
     if len(shape) != len(sizes) or any(
         want is not None and want != got for want, got in zip(sizes, shape, strict=True)
     ):
         return f"'{name}' has shape {shape}, declared as {declared.dimensions} = {sizes}"
-    if value.dtype not in (torch.get_default_dtype(), torch.float64, torch.int64):
-        return f"'{name}' has dtype {value.dtype}"
+    wanted = torch.int64 if declared.integers else torch.get_default_dtype()
+    if value.dtype != wanted:
+        return f"'{name}' has dtype {value.dtype}, declared as {wanted}"
     if value.is_floating_point() and not bool(torch.isfinite(value).all()):
         return f"'{name}' is not finite"
+    return None
+
+
+def state_fault(state: Mapping[str, object]) -> str | None:
+    """Why a client's state cannot be kept, in one phrase; None if it can."""
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            return f"the state '{name}' is a {type(value).__name__}; only tensors can be kept"
+        if value.dtype not in STATE_DTYPES:
+            return f"the state '{name}' has dtype {value.dtype}, which cannot be kept"
     return None
 
 

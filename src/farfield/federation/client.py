@@ -111,19 +111,26 @@ class Client:
         order = torch.randperm(rows, generator=generator(self.seed, self.name, purpose))
         return self.training.pick(order[taken:].sort().values), self.training.pick(order[:taken].sort().values)
 
-    def batches(self, size: int, epochs: int = 1, steps: int | None = None) -> Iterator[Batch]:
-        """Shuffled mini-batches: `epochs` passes, or exactly `steps` batches. `size` 0 means the full batch."""
+    def batches(self, size: int, epochs: int = 1, steps: int | None = None, least: int = 1) -> Iterator[Batch]:
+        """Shuffled mini-batches: `epochs` passes, or exactly `steps` batches. `size` 0 means the full batch.
+
+        A last batch of fewer than `least` rows joins the one before it.
+        """
         rows = len(self.training)
         size = min(size, rows) if size else rows
+        starts = list(range(0, rows, size))
+        if len(starts) > 1 and rows - starts[-1] < least:
+            starts.pop()
+        ends = [*starts[1:], rows]
         order = self.generator("batches")
         done = 0
         epoch = 0
         while epoch < epochs if steps is None else done < steps:
             permutation = torch.randperm(rows, generator=order)
-            for start in range(0, rows, size):
+            for start, end in zip(starts, ends, strict=True):
                 if steps is not None and done == steps:
                     return
-                batch = self.training.take(permutation[start : start + size])
+                batch = self.training.take(permutation[start:end])
                 done += 1
                 self.steps += 1
                 self.examples += len(batch.y)

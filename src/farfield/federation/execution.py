@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from farfield.federation.checks import fault
+from farfield.federation.checks import fault, state_fault
 from farfield.federation.client import Client
 from farfield.federation.phase import Named, declared_sends
 from farfield.models import Model, ModelState
@@ -45,23 +45,28 @@ def run_phase(
     """Load the broadcast model, run the phase, check what it wants to send. Never raises for a client's failure."""
     started = time.perf_counter()
     outcome = Outcome(client.id, client.domain, client.samples)
-    versions = {name: v._version for name, v in shared.items() if isinstance(v, Tensor)}
     method = getattr(algorithm, phase)
     torch.default_generator.manual_seed(derive_seed(client.seed, client.round, client.name, phase, "layers"))
     try:
         model.load(broadcast)
-        values: Named = method(client, model, **shared)
-        problem = fault(values, declared_sends(method), model.layout)
-        changed = [name for name, version in versions.items() if shared[name]._version != version]  # type: ignore[union-attr]
-        if changed:
-            problem = f"the phase changed the shared tensor '{changed[0]}' in place"
-        if problem:
-            outcome.problem = problem
-        else:
-            outcome.values, outcome.state = values, client.state
-    except Exception as error:  # a client's failure is the round's business, not the program's
+        # Copies, as over a wire: what a phase does to them must not reach the server or the next client.
+        own = {name: v.clone() if isinstance(v, Tensor) else v for name, v in shared.items()}
+        values: Named = method(client, model, **own)
+        outcome.problem = fault(values, declared_sends(method), model.layout) or state_fault(client.state)
+        if outcome.problem is None:
+            outcome.values = {name: _apart(v, model) for name, v in values.items()}
+            outcome.state = {name: _apart(v, model) for name, v in client.state.items()}
+    except (Exception, SystemExit) as error:  # a client's failure is the round's business, not the program's
         outcome.problem = f"{type(error).__name__}: {error}"
         outcome.detail = traceback.format_exc()
     outcome.steps, outcome.examples = client.steps, client.examples
     outcome.seconds = time.perf_counter() - started
     return outcome
+
+
+def _apart(value: Any, model: Model) -> Any:
+    """A tensor that does not change when the resident model trains the next client."""
+    if not isinstance(value, Tensor):
+        return value
+    resident = {t.untyped_storage().data_ptr() for t in (model.vector, model.gradient, model.buffer_vector)}
+    return value.detach().clone() if value.untyped_storage().data_ptr() in resident else value.detach()

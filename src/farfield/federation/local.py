@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from farfield.federation.checks import nbytes
+from farfield.federation.checks import STATE_DTYPES, nbytes
 from farfield.federation.execution import Outcome, run_phase
 from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Reply, Traffic
 from farfield.federation.phase import Named, declared_sends
@@ -86,7 +86,8 @@ class LocalFederation:
 
     def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor | float | int) -> Replies:
         replies, problems = self._run(phase, model, shared, self._cohort)
-        needed = max(1, math.ceil(self._quorum * len(self._cohort)))
+        # The product of two decimals can lie a hair above the whole number that it stands for.
+        needed = max(1, math.ceil(self._quorum * len(self._cohort) - 1e-9))
         if len(replies) < needed:
             message = f"{len(replies)} of {len(self._cohort)} clients replied, and the quorum is {needed}"
             if not replies:
@@ -106,6 +107,11 @@ class LocalFederation:
     ) -> tuple[Replies, list[str]]:
         name = phase.__name__
         declared_sends(phase)
+        if not clients:
+            raise FederationError(f"there is no client to run phase '{name}' on; begin the round with a cohort")
+        for key, value in shared.items():
+            if isinstance(value, Tensor) and value.dtype not in STATE_DTYPES:
+                raise FederationError(f"the shared tensor '{key}' has dtype {value.dtype}, which cannot be sent")
         started = time.perf_counter()
         accepted: list[tuple[int, Reply]] = []
         problems: list[str] = []
@@ -124,6 +130,8 @@ class LocalFederation:
                 )
                 if outcome.state:
                     self.states[outcome.client] = outcome.state
+                else:
+                    self.states.pop(outcome.client, None)
             else:
                 problems.append(f"client {outcome.client} ({outcome.domain}): {outcome.problem}")
                 self.events.append(

@@ -38,6 +38,8 @@ class Sends:
     meaning: str
     server_sees: Literal["each", "sum"] = "each"
     optional: bool = False
+    #: Whether the tensor holds integers (int64), such as labels, instead of the model's floats.
+    integers: bool = False
     warning: str = ""
 
     @property

@@ -55,7 +55,9 @@ def _norm(spec: ModelSpec, width: int, batch_norm: type[nn.Module]) -> list[nn.M
     if spec.norm == "none":
         return []
     if spec.norm == "group":
-        groups = next(g for g in (8, 4, 2, 1) if width % g == 0)
+        # A group of a single value would be normalised to a constant; images have their pixels besides.
+        least = 8 if batch_norm is nn.BatchNorm1d else 1
+        groups = next(g for g in (8, 4, 2, 1) if width % g == 0 and (width // g >= least or g == 1))
         return [nn.GroupNorm(groups, width)]
     return [batch_norm(width)]
 

@@ -43,8 +43,6 @@ def predict(model: Model, rows: Rows) -> Tensor:
     """The model's outputs on every row, in large batches, as for a client that took no part."""
     model.eval_unseen()
     with torch.no_grad():
-        parts = [
-            model(rows.take(torch.arange(start, min(start + BATCH, len(rows)))).x)
-            for start in range(0, len(rows), BATCH)
-        ]
+        # Parts of about equal size: statistics of a batch of one row would be none.
+        parts = [model(rows.take(part).x) for part in torch.arange(len(rows)).tensor_split(-(-len(rows) // BATCH))]
     return torch.cat(parts)

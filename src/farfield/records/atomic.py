@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +40,24 @@ def write_json(path: Path, value: Any) -> None:
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """Add one JSON line in a single write. A kill can lose or cut the last line, never an earlier one."""
     line = (json.dumps(row, allow_nan=False) + "\n").encode()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line  # leave a line that a kill has cut alone, and start a new one
         os.write(descriptor, line)
     finally:
         os.close(descriptor)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSONL file; a line that was cut short by a kill is passed over."""
+    """The rows of a JSONL file; lines that were cut short by a kill are passed over."""
     if not path.exists():
         return
     with open(path, "rb") as file:
         for line in file:
-            if not line.endswith(b"\n"):
-                return
-            yield json.loads(line)
+            with suppress(ValueError):
+                yield json.loads(line)
 
 
 def keep_rows_until(path: Path, last_round: int) -> None:

@@ -94,6 +94,8 @@ class RunFolder:
                     if time.monotonic() > limit:
                         raise RecordsError(f"another process is writing to '{self.path}'; let it end first") from None
                     time.sleep(0.1)
+            for left_over in self.path.glob(".*.partial"):  # of a writer that was killed
+                left_over.unlink()
             yield
 
     def create(self, config: Mapping[str, Any]) -> None:
@@ -145,11 +147,11 @@ class RunFolder:
         for path in reversed(self._checkpoints()):
             try:
                 with safe_open(path, framework="pt") as file:
-                    meta = file.metadata()
+                    written = file.metadata()
                     tensors = {name: file.get_tensor(name) for name in list(file.keys())}
-            except SafetensorError:  # a damaged disk; the checkpoint before it still serves
-                continue
-            return Checkpoint(int(meta["round"]), tensors, json.loads(meta["meta"]))
+                return Checkpoint(int(written["round"]), tensors, json.loads(written["meta"]))
+            except (SafetensorError, KeyError, ValueError, TypeError):
+                continue  # a damaged disk; the checkpoint before it still serves
         return None
 
     def rewind(self, round: int) -> None:
@@ -159,4 +161,4 @@ class RunFolder:
                 keep_rows_until(self.path / name, round)
 
     def _checkpoints(self) -> list[Path]:
-        return sorted(self.path.glob("checkpoint-*.safetensors"))
+        return sorted(self.path.glob("checkpoint-*.safetensors"), key=lambda path: int(path.stem.split("-")[1]))
