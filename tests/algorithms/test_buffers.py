@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -75,9 +74,9 @@ def test_a_rule_made_for_parameters_sees_and_changes_parameters_only() -> None:
     class Ruling(FedAvg):
         shapes: ClassVar[list[tuple[int, ...]]] = []
 
-        def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> tuple[Tensor, Mapping[str, float]]:
+        def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor:
             self.shapes.append(tuple(updates.shape))
-            return -100 * reference, {}
+            return -100 * reference
 
     state, sent, _ = watched_round(Ruling(Ruling.Params(batch_size=8)), AVERAGE, rounds=1)
     assert Ruling.shapes == [(3, len(initial(AVERAGE).vector))]

@@ -12,7 +12,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from farfield.algorithms import AlgorithmError, FedAvg, build, method, names, params_of, parts, register, registry, use
+from farfield.algorithms import (
+    AlgorithmError,
+    FedAvg,
+    Ruled,
+    build,
+    method,
+    names,
+    params_of,
+    parts,
+    register,
+    registry,
+    use,
+)
 from farfield.errors import UserError
 from tests.algorithms.linear import replies, weights
 
@@ -148,7 +160,7 @@ class Turning(FedAvg):
 
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> tuple[Tensor, Mapping[str, float]]:
         self.seen.append((updates, weights, reference))
-        return -self.params.turn * reference, {"turned": self.params.turn}
+        return Ruled(-self.params.turn * reference, {"turned": self.params.turn})
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from farfield.algorithms import AlgorithmError, FedAvg, build, method, names, parts, use
+from farfield.algorithms import AlgorithmError, FedAvg, build, method, names, params_of, use
 
 # A file of one's own joins the battery: FARFIELD_USE=fedmine.py make battery
 for _path in filter(None, os.environ.get("FARFIELD_USE", "").split(os.pathsep)):
@@ -27,7 +27,7 @@ def compositions() -> list[str]:
     for client in names():
         for server in servers:
             try:
-                parts(f"{client}+{server}")
+                params_of(f"{client}+{server}")
             except AlgorithmError:
                 continue
             offered.append(f"{client}+{server}")

@@ -21,7 +21,7 @@ epoch is kept, and averaging can be uniform, as most papers on unseen domains do
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -35,9 +35,16 @@ from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, inherit_declarations, phase
 from farfield.math import weighted_mean
-from farfield.models import Model, ModelState, predicted_labels, task_loss
+from farfield.models import Model, ModelSpec, ModelState, predicted_labels, task_loss
 
-Ruled = Tensor | tuple[Tensor, Mapping[str, float]]
+
+@dataclass(frozen=True)
+class Ruled:
+    """A direction with what there is to tell about it: diagnostics by name, and notes on anything unusual."""
+
+    direction: Tensor
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class FedAvg:
     not_composable: ClassVar[str] = ""
     #: The name of the parameter that weighs the method's extra term, if it has one.
     penalty_weight: ClassVar[str | None] = None
+    #: One gradient a round instead of local training: at equal local steps it needs many more rounds.
+    single_step: ClassVar[bool] = False
     #: Settings with which the method is FedAvg, for the battery to check; None if there are none.
     fedavg_when: ClassVar[Mapping[str, Any] | None] = None
     #: Whether the method is FedAvg when there is one client only.
@@ -88,6 +97,9 @@ class FedAvg:
         lr: float = Field(0.1, gt=0, description="η_l, step size of local training")
         batch_size: int = Field(32, ge=0, description="B, rows in a mini-batch; 0 means all of them")
         local_epochs: int = Field(1, ge=1, description="E, passes over the client's data in a round")
+        schedule: tuple[int, ...] | None = Field(
+            None, description="T, local epochs of each round in turn instead of the same number in all"
+        )
         local_steps: int | None = Field(None, ge=1, description="K, exactly this many steps instead of epochs")
         momentum: float = Field(0.0, ge=0, lt=1, description="momentum of local SGD, from zero every round")
         weight_decay: float = Field(0.0, ge=0, description="coupled L2 weight of local training")
@@ -111,6 +123,9 @@ class FedAvg:
         self.params: Any = params if params is not None else self.Params()
         #: The method right of the '+' whose `rule` replaces this one's, if any.
         self.server = server
+
+    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
+        """Refuse a model, a kind of task or a number of clients that the method cannot work with (AlgorithmError)."""
 
     # The round, as in the paper.
 
@@ -142,7 +157,7 @@ class FedAvg:
         total = torch.zeros(())
         model.train()
         least = 2 if model.layout.buffers else 1  # BatchNorm cannot normalise one row
-        for batch in client.batches(p.batch_size, p.local_epochs, p.local_steps, least):
+        for batch in client.batches(p.batch_size, self.epochs(client.round), p.local_steps, least):
             loss = self.loss(model, batch, **shared)
             model.backward(loss)
             self.adjust(model.gradient, local)
@@ -153,6 +168,11 @@ class FedAvg:
             "loss": float(total) / max(client.steps, 1),
         }
         return {**reply, **share_buffers(client, model)}
+
+    def epochs(self, round: int) -> int:
+        """Local epochs of a round."""
+        schedule = self.params.schedule
+        return schedule[min(round, len(schedule)) - 1] if schedule else self.params.local_epochs
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """The local objective on a batch: the risk, plus any term that needs the data."""
@@ -190,12 +210,13 @@ class FedAvg:
         updates = self.updates(replies)
         weights = replies.weights(self.params.weighting)
         ruled = (self.server or self).rule(updates, weights, self.combine(updates, weights))
-        direction, diagnostics = ruled if isinstance(ruled, tuple) else (ruled, {})
+        ruled = ruled if isinstance(ruled, Ruled) else Ruled(ruled)
+        diagnostics = dict(ruled.diagnostics)
         buffers = weighted_mean(replies.stack("buffers"), replies.samples) if replies.has("buffers") else None
         if replies.has("loss"):
             losses = torch.tensor([float(r.values["loss"]) for r in replies], dtype=torch.float64)
             diagnostics = {"loss": float(losses @ weights), **diagnostics}
-        return Aggregate(direction, buffers, diagnostics)
+        return Aggregate(ruled.direction, buffers, diagnostics, ruled.notes)
 
     def updates(self, replies: Replies) -> Tensor:
         """The cohort's descent steps, one row a client."""
@@ -205,11 +226,11 @@ class FedAvg:
         """The method's own mean of the updates."""
         return weighted_mean(updates, weights)
 
-    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Ruled:
+    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Ruled:
         """What this method does, as a server, with the updates of any client method.
 
         `reference` is the direction of the client method's own `combine`. Returns the direction to apply, alone or
-        with diagnostics by name.
+        as `Ruled`.
         """
         return reference
 

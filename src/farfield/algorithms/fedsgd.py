@@ -35,6 +35,7 @@ class FedSGD(FedAvg):
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017, section 2"
     differences: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[tuple[str, ...]] = ("full_gradient",)
+    single_step: ClassVar[bool] = True
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"batch_size": 0, "local_steps": 1}
 
     def round(self, fed: Federation, state: State) -> State:

@@ -121,17 +121,24 @@ def params_of(name: str) -> type[FedAvg.Params]:
     base = method("fedavg").Params
     fields: dict[str, Any] = {}
     for server in servers:
-        for field_name, field in _own_fields(server.Params, base).items():
-            shared = field_name in base.model_fields
-            if not shared and field_name in {**client.Params.model_fields, **fields}:
+        for field_name, field in _own_fields(server, base).items():
+            taken = {**client.Params.model_fields, **{n: f for n, (_, f) in fields.items()}}.get(field_name)
+            if field_name not in base.model_fields and taken is not None and repr(taken) != repr(field):
                 raise AlgorithmError(f"'{name}' cannot work: the parameter '{field_name}' is in both parts")
             fields[field_name] = (field.annotation, field)
     return create_model(f"{name} parameters", __base__=client.Params, **fields)
 
 
-def _own_fields(params: type[BaseModel], base: type[BaseModel]) -> dict[str, Any]:
+def _own_fields(server: type[FedAvg], base: type[BaseModel]) -> dict[str, Any]:
+    """What a server half adds: a rule its own parameters, an optimizer its settings of the server optimizer."""
+    params = server.Params
     declared = {n for c in params.__mro__ if c not in base.__mro__ for n in vars(c).get("__annotations__", {})}
-    return {n: f for n, f in params.model_fields.items() if n in declared}
+    own = {n: f for n, f in params.model_fields.items() if n in declared}
+    return {
+        n: f
+        for n, f in own.items()
+        if n not in base.model_fields or ("optimizer" in server.server_half and n.startswith("server_"))
+    }
 
 
 def build(name: str, settings: Mapping[str, Any] | None = None) -> FedAvg:

@@ -34,6 +34,8 @@ class FedAvgM(FedAvg):
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"server_momentum": 0.0}
 
     class Params(FedAvg.Params):
+        server_optimizer: Literal["sgd", "adam", "yogi"] = Field("sgd", description="what applies the direction")
+        server_lr: float = Field(1.0, gt=0, description="η, global step size")
         server_momentum: float = Field(0.9, ge=0, lt=1, description="β, momentum of the server; 0 gives FedAvg")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ class Aggregate:
     direction: Tensor
     buffers: Tensor | None = None
     diagnostics: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class State:
     slots: Mapping[str, Tensor] = field(default_factory=dict)
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     diagnostics: Mapping[str, float] = field(default_factory=dict)
+    #: What was done otherwise than usual in the last round, such as a safe fallback; recorded as events.
+    notes: tuple[str, ...] = ()
     round: int = 0
 
     def __getattr__(self, name: str) -> Tensor:
@@ -48,7 +51,13 @@ class State:
             return extras[name]
         raise AttributeError(f"the state has no '{name}'; it keeps {sorted(extras) or 'no extras'}")
 
-    def step(self, aggregate: Aggregate, diagnostics: Mapping[str, float] | None = None, **extras: Tensor) -> State:
+    def step(
+        self,
+        aggregate: Aggregate,
+        diagnostics: Mapping[str, float] | None = None,
+        notes: Sequence[str] = (),
+        **extras: Tensor,
+    ) -> State:
         """The next state: the direction goes through the server optimizer, the buffers are taken as they are."""
         parameters, slots = server_step(self.params, self.model.parameters, aggregate.direction, self.slots)
         buffers = self.model.buffers if aggregate.buffers is None else aggregate.buffers
@@ -58,13 +67,14 @@ class State:
             slots=slots,
             extras={**self.extras, **extras},
             diagnostics={**aggregate.diagnostics, **(diagnostics or {})},
+            notes=(*aggregate.notes, *notes),
             round=self.round + 1,
         )
 
     def keep(self, diagnostics: Mapping[str, float] | None = None, **extras: Tensor) -> State:
         """The next state with the same model: for a round that changes only what the method keeps."""
         return replace(
-            self, extras={**self.extras, **extras}, diagnostics=dict(diagnostics or {}), round=self.round + 1
+            self, extras={**self.extras, **extras}, diagnostics=dict(diagnostics or {}), notes=(), round=self.round + 1
         )
 
 

@@ -67,6 +67,7 @@ def bench(
     validation: float = 0.1,
     evaluate_every: int | None = None,
     rules: Sequence[str] | None = None,
+    equal_steps: bool = True,
     settings: Mapping[str, Any] | None = None,
     workers: int = 1,
     parallel: int | None = None,
@@ -93,6 +94,7 @@ def bench(
         validation=validation,
         evaluate_every=evaluate_every,
         rules=rules,
+        equal_steps=equal_steps,
         settings=settings,
     )
     check_counts(workers, parallel, checkpoint_every)

@@ -140,6 +140,7 @@ class _Run:
         able = {c: population.domain_of(c) for c in population.with_validation_rows()}
         self.validating = validation_clients(job.seed, able, VALIDATION_CLIENTS)
         self.cohort_size = None if algorithm.pooled else plan.cohort
+        self.rounds, self.every = plan.rounds_of[job.algorithm], plan.every(job.algorithm)
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
         self.validation: float | None = None
@@ -149,11 +150,14 @@ class _Run:
 
     def to_the_end(self, state: State) -> dict[str, Any]:
         state = self._resumed(state)
-        while state.round < self.plan.rounds:
+        while state.round < self.rounds:
             started = time.perf_counter()
             state = self._round(state)
             self.seconds += time.perf_counter() - started
-            if state.round % self.checkpoint_every == 0 or state.round == self.plan.rounds:
+            if (
+                state.round % (self.checkpoint_every * self.rounds // self.plan.rounds) == 0
+                or state.round == self.rounds
+            ):
                 self._save(state)
         result = self._result(state)
         self.records.finish(result)
@@ -195,15 +199,18 @@ class _Run:
             if self.missed >= MISSED_ROUNDS:
                 raise FederationError(f"{problem}, {self.missed} rounds in a row") from problem
             self.fed.events.append(Event("round-skipped", number, str(problem)))
-            after = replace(state, round=number, diagnostics={})
+            after = replace(state, round=number, diagnostics={}, notes=())
         finally:
             self._record_events()
         self.server_seconds += time.perf_counter() - started - (self.fed.traffic.waiting_seconds - waited)
+        for note in after.notes:
+            self.fed.events.append(Event("note", number, note))
+        self._record_events()
         row: dict[str, Any] = {"round": number, "clients": len(clients), **_finite(after.diagnostics)}
-        if number % self.plan.evaluate_every == 0 or number == self.plan.rounds:
+        if number % self.every == 0 or number == self.rounds:
             row |= self._evaluate(after, number)
         self.records.add_round(row)
-        self.watch(Progress(self.job, number, self.plan.rounds, row.get("loss"), self.validation))
+        self.watch(Progress(self.job, number, self.rounds, row.get("loss"), self.validation))
         return after
 
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:

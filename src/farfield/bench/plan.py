@@ -62,6 +62,8 @@ class Plan(BaseModel):
     held_out: tuple[str, ...]
     seeds: tuple[int, ...]
     rounds: int
+    #: Rounds of each method: more for one that makes a single step a round, so that local steps are equal.
+    rounds_of: dict[str, int]
     partition: str
     clients: int | None
     cohort: int | None
@@ -85,6 +87,10 @@ class Plan(BaseModel):
                             if inner != held_out:
                                 yield Job(algorithm, held_out, seed, inner)
 
+    def every(self, name: str) -> int:
+        """Rounds between evaluations of a method: as many evaluations for all."""
+        return self.evaluate_every * self.rounds_of[name] // self.rounds
+
     def algorithm(self, name: str) -> FedAvg:
         return build(name, self.settings[name])
 
@@ -94,9 +100,13 @@ class Plan(BaseModel):
 
     def job_config(self, job: Job) -> dict[str, Any]:
         """What one run's folder says of it."""
-        config = self.model_dump(mode="json", exclude={"algorithms", "settings", "seeds", "held_out", "rules"})
+        config = self.model_dump(
+            mode="json", exclude={"algorithms", "settings", "seeds", "held_out", "rules", "rounds_of"}
+        )
         return {
             **config,
+            "rounds": self.rounds_of[job.algorithm],
+            "evaluate_every": self.every(job.algorithm),
             "algorithm": job.algorithm,
             "held_out": job.held_out,
             "inner": job.inner,
@@ -120,9 +130,13 @@ def make_plan(
     rules: Sequence[str] | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
+    equal_steps: bool = True,
     settings: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence."""
+    """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
+
+    `equal_steps` gives a method that makes one step a round (FedSGD, FedILC) as many rounds as the others make steps.
+    """
     try:
         chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
         model_settings, method_settings = _sort_settings(settings or {}, chosen)
@@ -135,6 +149,7 @@ def make_plan(
             held_out=held_out_domains(task, held_out),
             seeds=_seeds(seeds),
             rounds=rounds,
+            rounds_of=dict.fromkeys(chosen, rounds),
             partition=partition or ("split" if clients is not None else "domain"),
             clients=clients,
             cohort=cohort,
@@ -147,17 +162,40 @@ def make_plan(
             settings={name: _resolve(name, task, method_settings[name]) for name in chosen},
         )
         _check_against(plan, task)
+        if equal_steps:
+            plan = _with_equal_steps(plan, task)
     except (AlgorithmError, ProtocolError, ValueError) as error:
         raise error if isinstance(error, PlanError) else PlanError(_sentence(error)) from error
     return plan
+
+
+def _with_equal_steps(plan: Plan, task: Task) -> Plan:
+    made = make_clients(
+        source_domains(task, plan.held_out[:1]),
+        partition=Partition.parse(plan.partition),
+        clients=plan.clients,
+        validation=plan.validation,
+        seed=0,
+        kind=task.kind,
+    )
+    rows = int(made.train_sizes.double().mean().ceil())
+    rounds_of = {}
+    for name in plan.algorithms:
+        algorithm = plan.algorithm(name)
+        p = algorithm.params
+        batches = -(-rows // p.batch_size) if p.batch_size else 1
+        steps = p.local_steps or batches * p.local_epochs
+        rounds_of[name] = plan.rounds * steps if algorithm.single_step else plan.rounds
+    return plan.model_copy(update={"rounds_of": rounds_of})
 
 
 def _check_against(plan: Plan, task: Task) -> None:
     """What can only be seen with the data: partitions that fit, cohorts that exist, models that build."""
     if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
         raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
-    for name in plan.algorithms:
-        build_model(plan.spec_for(plan.algorithm(name)), seed=0)
+    algorithms = {name: plan.algorithm(name) for name in plan.algorithms}
+    for algorithm in algorithms.values():
+        build_model(plan.spec_for(algorithm), seed=0)
     for held_out in plan.held_out:
         sources = source_domains(task, [held_out])
         partition = Partition.parse(plan.partition)
@@ -166,6 +204,11 @@ def _check_against(plan: Plan, task: Task) -> None:
         )
         if plan.cohort is not None and not 1 <= plan.cohort <= len(made):
             raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {len(made)} clients; use 1 to {len(made)}")
+        for algorithm in algorithms.values():
+            cohort = 1 if algorithm.pooled else plan.cohort or len(made)
+            algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
+            if algorithm.server is not None:
+                algorithm.server.check(plan.spec_for(algorithm), task.kind, cohort)
 
 
 def _sort_settings(

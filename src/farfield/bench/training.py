@@ -72,6 +72,7 @@ def train(
         cohort=cohort,
         validation=validation,
         evaluate_every=1,
+        equal_steps=False,
         settings=settings,
     )
     if plan.algorithm(algorithm).name == "local-only":

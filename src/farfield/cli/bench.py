@@ -60,6 +60,13 @@ def bench(
         list[str] | None,
         typer.Option("--set", help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, model.head=mlp."),
     ] = None,
+    equal_steps: Annotated[
+        bool,
+        typer.Option(
+            "--equal-steps/--equal-rounds",
+            help="Methods with one step a round get as many rounds as the others make steps, or the same rounds.",
+        ),
+    ] = True,
     engine: Annotated[str, typer.Option(help="How clients are reached; see 'farfield list engines'.")] = "local",
     workers: Annotated[int, typer.Option(help="Processes that share the clients of one run.")] = 1,
     parallel: Annotated[
@@ -104,6 +111,7 @@ def bench(
         rules=comma_list(select),
         quorum=quorum,
         deadline=deadline,
+        equal_steps=equal_steps,
         settings=parse_settings(settings or []),
     )
     check_counts(workers, parallel, checkpoint_every)
@@ -111,7 +119,7 @@ def bench(
     open_sweep(plan, folder, resume=resume, fresh=fresh)
     started = time.monotonic()
     try:
-        with SweepDisplay(messages, plan.rounds, quiet) as display:
+        with SweepDisplay(messages, quiet) as display:
             result = execute(
                 plan,
                 loaded,
@@ -137,7 +145,7 @@ def bench(
 
 
 def _print(result: BenchResult, page: Path, seconds: float) -> None:
-    output.print(result.results().render())
+    output.print(result.results().render(output.width))
     runs = len(result.rows)
     output.print(f"{runs} runs in {seconds:.0f} s; report: {page}", highlight=False, soft_wrap=True)
     for failure in result.failures:

@@ -24,5 +24,5 @@ def report(
         result.json(json_file)
     page = result.report(to)
     if result.rows:
-        output.print(result.results(rule).render())
+        output.print(result.results(rule).render(output.width))
     output.print(f"report: {page}", highlight=False, soft_wrap=True)

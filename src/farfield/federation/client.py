@@ -25,11 +25,26 @@ class Rows:
 
     def __init__(self, domains: Mapping[str, Domain], segments: Segments) -> None:
         self._parts = [(domains[name], rows) for name, rows in segments if len(rows)]
+        self._measure()
+
+    def _measure(self) -> None:
         self._ends = torch.tensor([len(rows) for _, rows in self._parts]).cumsum(0) if len(self._parts) > 1 else None
         self.count = sum(len(rows) for _, rows in self._parts)
 
     def __len__(self) -> int:
         return self.count
+
+    def pick(self, index: Tensor) -> Rows:
+        """Only the rows at these positions (ascending)."""
+        picked = Rows({}, ())
+        start = 0
+        for domain, rows in self._parts:
+            here = index[(index >= start) & (index < start + len(rows))] - start
+            if len(here):
+                picked._parts.append((domain, rows[here]))
+            start += len(rows)
+        picked._measure()
+        return picked
 
     def rows_of(self, domain: str) -> Tensor:
         """Which rows of a domain these are."""
@@ -86,6 +101,15 @@ class Client:
         The client counts by its name, so that the order in which clients are listed changes nothing.
         """
         return generator(self.seed, self.round, self.name, self.phase, purpose)
+
+    def carve(self, share: float, purpose: str) -> tuple[Rows, Rows]:
+        """The training rows in two parts, the second holding about `share` of them; the same parts in every round."""
+        rows = len(self.training)
+        taken = max(1, round(share * rows)) if share > 0 else 0
+        if taken >= rows:
+            raise ValueError(f"client '{self.name}' has {rows} training rows, too few to set {purpose} rows aside")
+        order = torch.randperm(rows, generator=generator(self.seed, self.name, purpose))
+        return self.training.pick(order[taken:].sort().values), self.training.pick(order[:taken].sort().values)
 
     def batches(self, size: int, epochs: int = 1, steps: int | None = None, least: int = 1) -> Iterator[Batch]:
         """Shuffled mini-batches: `epochs` passes, or exactly `steps` batches. `size` 0 means the full batch.

@@ -116,3 +116,7 @@ class Federation(Protocol):
     def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor | float | int) -> Replies:
         """Run `phase` on this round's cohort and return the replies that arrived."""
         ...
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """The server's random numbers for this round: they depend on (seed, round, purpose) and on nothing else."""
+        ...

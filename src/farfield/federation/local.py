@@ -21,6 +21,7 @@ from farfield.federation.phase import Named, declared_sends
 from farfield.federation.population import Population
 from farfield.federation.workers import WorkerPool
 from farfield.models import Model, ModelState
+from farfield.models.randomness import generator
 
 
 class LocalFederation:
@@ -79,6 +80,9 @@ class LocalFederation:
         """Say which round it is and who takes part in it."""
         self._round = round
         self._cohort = tuple(sorted(cohort))
+
+    def generator(self, purpose: str) -> torch.Generator:
+        return generator(self._seed, self._round, "server", purpose)
 
     def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor | float | int) -> Replies:
         replies, problems = self._run(phase, model, shared, self._cohort)

@@ -28,8 +28,9 @@ Named = Mapping[str, "Tensor | float | int"]
 class Sends:
     """One thing that leaves a client in a phase.
 
-    `shape` is a size by name ("parameters", "head", "buffers", "features", "outputs"), a number, or a tuple of them;
-    `()` is a scalar, and a name that the model does not know ("tuning rows") is a size that only the client knows.
+    `shape` is a size by name ("parameters", "head", "final layer", "buffers", "features", "outputs"), a number, or a
+    tuple of them; `()` is a scalar, and a name that the model does not know ("tuning rows") is a size that only the
+    client knows.
     `server_sees` says whether the server needs each client's value or only their sum.
     """
 
@@ -50,6 +51,7 @@ class Sends:
         known = {
             "parameters": layout.parameters,
             "head": layout.head.stop - layout.head.start,
+            "final layer": layout.final.stop - layout.final.start,
             "buffers": layout.buffers,
             "features": layout.features,
             "outputs": layout.outputs,

@@ -37,6 +37,8 @@ class Layout:
     slices: dict[str, slice]
     shapes: dict[str, torch.Size]
     head: slice
+    #: The layer that gives the logits: the whole of a linear head, the last layer of an MLP head.
+    final: slice
     parameters: int
     buffers: int
     features: int
@@ -82,6 +84,12 @@ class Head(nn.Sequential):
         assert isinstance(layer, nn.Linear)
         return layer
 
+    def before_last(self, features: Tensor) -> Tensor:
+        """What the last layer sees: the features themselves for a linear head."""
+        for layer in list(self)[:-1]:
+            features = layer(features)
+        return features
+
 
 class Model(nn.Module):
     """`model(x)` gives logits; `model.features(x)` what the head sees. Parameters are views of `model.vector`."""
@@ -123,6 +131,7 @@ class Model(nn.Module):
             slices=slices,
             shapes={name: p.shape for name, p in named},
             head=slice(head[0].start, head[-1].stop),
+            final=slice(head[-1].stop - sum(p.numel() for p in self.head.last.parameters()), head[-1].stop),
             parameters=start,
             buffers=self.buffer_vector.numel(),
             features=features,

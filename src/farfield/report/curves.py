@@ -56,11 +56,13 @@ def _series(sweep: Sweep, reading: Reading) -> list[Series]:
     for name in sweep.plan["algorithms"]:
         runs = {(c.held_out, c.seed): reading(c, metric) for c in sweep.curves if c.algorithm == name}
         if runs:
-            result.append(_average(name, style[name], runs, metric))
+            # A method that makes many more rounds at equal local steps is drawn over the same width.
+            scale = sweep.plan["rounds"] / sweep.plan.get("rounds_of", {}).get(name, sweep.plan["rounds"])
+            result.append(_average(name, style[name], runs, metric, scale))
     return [s for s in result if s.points]
 
 
-def _average(name: str, style: int, runs: dict[tuple[str, int], dict[int, float]], metric: str) -> Series:
+def _average(name: str, style: int, runs: dict[tuple[str, int], dict[int, float]], metric: str, scale: float) -> Series:
     """Mean over domains of the mean over seeds, and the standard deviation over seeds of the mean over domains.
 
     A round counts where every run has a finite value: a mean that loses a hard domain on the way would rise by that.
@@ -73,10 +75,10 @@ def _average(name: str, style: int, runs: dict[tuple[str, int], dict[int, float]
     points, band = [], []
     for r in rounds:
         mean = fmean(fmean(run[r] for key, run in runs.items() if key[0] == domain) for domain in domains)
-        points.append((r, plot_value(metric, mean)))
+        points.append((r * scale, plot_value(metric, mean)))
         if len(whole) > 1:
             spread = stdev(fmean(runs[domain, seed][r] for domain in domains) for seed in whole)
-            band.append((r, plot_value(metric, mean - spread), plot_value(metric, mean + spread)))
+            band.append((r * scale, plot_value(metric, mean - spread), plot_value(metric, mean + spread)))
     return Series(name, style, tuple(points), tuple(band))
 
 

@@ -94,7 +94,7 @@ def curves(
 
     root = canvas(WIDTH, height, title, _described(series, metric), identity)
     _y_axis(root, y, axis, WIDTH - right)
-    for tick in round_ticks(first, last):
+    for tick in round_ticks(math.ceil(first), math.floor(last)):
         text(root, x(tick), bottom + 18, str(tick), "middle", class_="tick")
     text(root, (left + WIDTH - right) / 2, height - 8, x_label, "middle", class_="axis")
     text(root, 4, 14, y_label, class_="axis")

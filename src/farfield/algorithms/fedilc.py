@@ -1,0 +1,300 @@
+"""FedILC: a geometric mean of gradients, and gradients whose variance agrees between clients.
+
+Where clients' gradients differ in size or sign, their geometric mean is small: a direction counts only as far as all
+agree on it. Besides, the Fishr penalty asks that the variance of the final layer's per-sample gradients be the same at
+every client.
+
+    Zhu, Ezzine, Liu, Bengio. FedILC: Weighted Geometric Mean and Invariant Gradient Covariance for Federated Learning
+    on Non-IID Data. 2022. Algorithms 1 and 2.
+
+| name | client's gradient | over clients | Fishr |
+|---|---|---|---|
+| `fedilc-geometric` | of all rows | geometric | – |
+| `fedilc-fishr` (the paper's row "FedCurv") | of all rows | arithmetic | + |
+| `fedilc-inter-geo` (Algorithm 1) | of all rows | geometric | + |
+| `fedilc-intra-arith` | mean over mini-batches | arithmetic | + |
+| `fedilc-intra-geo` (Algorithm 2) | geometric over mini-batches or samples | arithmetic | + |
+
+The step is w ← w − η (∇F + λ ∇L), L = (1/E) Σ_e ‖v_e − v̄‖². Two exchanges: clients send ∇F_e and v_e; the server
+returns v̄; clients send ∇‖v_e − v̄‖² with v̄ held constant, which is exact because the deviations add up to zero. No
+client's graph leaves it, as it would have to in the published code.
+
+Differs from the paper in: see `differences`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from farfield.algorithms.fedavg import FedAvg, Ruled
+from farfield.algorithms.registry import AlgorithmError, register
+from farfield.algorithms.state import State
+from farfield.federation.client import Client
+from farfield.federation.federation import Federation, Replies
+from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.math import GeometricAccumulator, fishr_penalty, head_gradient_variance, weighted_geometric_mean
+from farfield.math.head_gradients import residuals
+from farfield.models import Model, ModelSpec, task_loss
+
+PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
+#: Samples whose gradients are held at once when a client averages over samples.
+SAMPLES_AT_ONCE = 64
+
+
+class FedILC(FedAvg):
+    """One gradient a client and round; what differs between the variants is which mean is taken where."""
+
+    family: ClassVar[str] = "invariance"
+    paper: ClassVar[str] = PAPER
+    differences: ClassVar[tuple[str, ...]] = (
+        "a real federated protocol with a second exchange; one upload cannot give the gradient of the Fishr term",
+        "an exact zero is in neither sign's set; the paper's definition (one zero makes the mean zero, so a silent "
+        "ReLU freezes its weights) is zeros=paper",
+        "Fishr is the mean over clients as the paper writes it; the published code's sum is fishr_reduction=sum",
+        "server Adam as in the published code; the paper's plain step is server_optimizer=sgd",
+        "no agreement mask: with the published threshold 0 it is all ones",
+    )
+    phases: ClassVar[tuple[str, ...]] = ("gradient",)
+    single_step: ClassVar[bool] = True
+    #: Which mean is taken: over clients, and inside a client.
+    over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "arithmetic"
+    in_client: ClassVar[Literal["rows", "arithmetic", "geometric"]] = "rows"
+
+    class Params(FedAvg.Params):
+        lr: float = Field(1.0, gt=0, description="factor on the gradient before the server optimizer")
+        server_optimizer: Literal["sgd", "adam", "yogi"] = Field("adam", description="what applies the direction")
+        server_lr: float = Field(3e-3, gt=0, description="η, global step size")
+        server_momentum: float = Field(0.9, ge=0, lt=1, description="β₁ of server adam")
+        server_beta2: float = Field(0.999, ge=0, lt=1, description="β₂ of server adam")
+        server_epsilon: float = Field(1e-8, gt=0, description="ε of server adam")
+        server_bias_correction: bool = Field(True, description="server adam as in torch.optim.Adam")
+        weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client in the mean")
+        zeros: Literal["neither", "paper"] = Field("neither", description="exact zeros: in neither sign's set, or both")
+
+    def round(self, fed: Federation, state: State) -> State:
+        gradients = fed.map(self.gradient, state.model)
+        return state.step(self.aggregate(gradients))
+
+    @phase(
+        gradient=Sends("parameters", "the client's gradient"),
+        loss=Sends(SCALAR, "mean training loss"),
+    )
+    def gradient(self, client: Client, model: Model) -> Named:
+        gradient, loss = self._own_gradient(client, model)
+        return {"gradient": gradient, "loss": loss}
+
+    def _own_gradient(self, client: Client, model: Model) -> tuple[Tensor, float]:
+        client.steps += 1
+        client.examples += client.samples
+        model.train()
+        total = 0.0
+        if self.in_client == "rows":
+            gradient = torch.zeros_like(model.vector)
+            for x, y in client.sweep(client.training):
+                loss = task_loss(model(x), y) * (len(y) / client.samples)
+                model.backward(loss)
+                gradient += model.gradient
+                total += float(loss.detach())
+            return gradient, total
+        steps, seen = client.steps, client.examples
+        accumulator = GeometricAccumulator(len(model.vector), self.params.zeros)
+        mean = torch.zeros_like(model.vector, dtype=torch.float64)
+        for rows, loss in self._environments(client, model):
+            accumulator.add(rows)
+            mean += rows.sum(dim=0, dtype=torch.float64)
+            total += float(loss)
+        # The passes above are one gradient, however many batches it is made of.
+        client.steps, client.examples = steps, seen
+        chosen = accumulator.result() if self.in_client == "geometric" else mean / accumulator.rows
+        return chosen.to(model.vector.dtype), total / accumulator.rows
+
+    def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
+        """Gradients of the environments inside a client, some rows at a time, with the sum of their losses."""
+        if getattr(self.params, "inner", "batches") == "samples":
+            for x, y in client.sweep(client.training, SAMPLES_AT_ONCE):
+                rows = _per_sample_gradients(model, x, y)
+                with torch.no_grad():
+                    yield rows, task_loss(model(x), y, reduction="sum")
+            return
+        for x, y in client.batches(self.params.batch_size):
+            loss = task_loss(model(x), y)
+            model.backward(loss)
+            yield model.gradient.unsqueeze(0), loss.detach()
+
+    def updates(self, replies: Replies) -> Tensor:
+        return replies.stack("gradient").mul_(-self.params.lr)
+
+    def combine(self, updates: Tensor, weights: Tensor) -> Tensor:
+        if self.over_clients == "geometric":
+            return weighted_geometric_mean(updates, self.params.zeros)
+        return super().combine(updates, weights)
+
+    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
+        if spec.norm in ("average", "local"):
+            raise AlgorithmError(
+                f"{self.name} takes one gradient a round and keeps no running statistics; "
+                "use model.norm=group, freeze or none"
+            )
+
+
+class FedILCWithFishr(FedILC):
+    """FedILC with the Fishr penalty on the final layer's gradient variance."""
+
+    phases: ClassVar[tuple[str, ...]] = ("gradient_and_variance", "variance_gradient")
+    penalty_weight: ClassVar[str | None] = "fishr"
+
+    class Params(FedILC.Params):
+        fishr: float = Field(1.0, ge=0, description="λ, weight of the Fishr penalty")
+        fishr_reduction: Literal["mean", "sum"] = Field("mean", description="over clients: the paper's, or the code's")
+
+    def round(self, fed: Federation, state: State) -> State:
+        first = fed.map(self.gradient_and_variance, state.model)
+        aggregate = self.aggregate(first)
+        variances = first.stack("variance")
+        second = fed.map(self.variance_gradient, state.model, mean_variance=variances.mean(dim=0))
+        # Only together are the parts the exact gradient: the deviations of those who answered twice must add up.
+        notes = [] if len(second) == len(first) else ["a client answered once only; the Fishr gradient lacks its part"]
+        parts = second.stack("penalty_gradient").double()
+        penalty = (parts.sum(dim=0) / (len(first) if self.params.fishr_reduction == "mean" else 1)).to(variances.dtype)
+        direction = aggregate.direction - self.params.lr * self.params.fishr * penalty
+        diagnostics = {"fishr_penalty": float(fishr_penalty(variances.double(), self.params.fishr_reduction))}
+        if self.over_clients == "geometric":
+            diagnostics["geometric_to_arithmetic"] = _ratio(aggregate.direction, self.updates(first))
+        return state.step(replace(aggregate, direction=direction), diagnostics, notes)
+
+    @phase(
+        gradient=Sends("parameters", "the client's gradient"),
+        variance=Sends("final layer", "variance over samples of the final layer's gradients", server_sees="sum"),
+        loss=Sends(SCALAR, "mean training loss"),
+    )
+    def gradient_and_variance(self, client: Client, model: Model) -> Named:
+        gradient, loss = self._own_gradient(client, model)
+        with torch.no_grad():
+            inputs, labels = _inputs_of_final_layer(client, model)
+            weight, bias = head_gradient_variance(inputs, model.head.last(inputs), labels)
+        return {"gradient": gradient, "variance": _flat(model, weight, bias), "loss": loss}
+
+    @phase(penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"))
+    def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
+        model.train()
+        with torch.no_grad():
+            inputs, labels = _inputs_of_final_layer(client, model)
+            logits = model.head.last(inputs)
+            weight, bias = head_gradient_variance(inputs, logits, labels)
+            deviation = 2 * (_flat(model, weight, bias).double() - mean_variance.double())
+            errors = residuals(logits.double(), labels)
+            mean = (errors.T @ inputs.double() / len(labels), errors.mean(dim=0))
+        total = torch.zeros_like(model.vector)
+        for x, y in client.sweep(client.training):
+            features = model.features(x)
+            inside = model.head.before_last(features)
+            part = _weighted_squares(inside, residuals(model.head.last(inside).double(), y), mean, deviation, model)
+            model.backward(part / client.samples)
+            total += model.gradient
+        return {"penalty_gradient": total}
+
+    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
+        super().check(spec, kind, clients)
+        if kind != "classification":
+            raise AlgorithmError(f"{self.name} needs class labels: its penalty is on cross-entropy gradients")
+        if clients < 2:
+            raise AlgorithmError(f"{self.name} compares clients with each other and needs at least 2 in a cohort")
+
+
+@register
+class Geometric(FedILC):
+    """The geometric mean of the clients' gradients. As a server half, of any client method's updates."""
+
+    name: ClassVar[str] = "fedilc-geometric"
+    server_half: ClassVar[frozenset[str]] = frozenset({"rule"})
+
+    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Ruled:
+        direction = weighted_geometric_mean(updates, self.params.zeros)
+        return Ruled(direction, {"geometric_to_arithmetic": _ratio(direction, updates)})
+
+    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
+        if clients < 2:
+            raise AlgorithmError(f"{self.name} takes a mean over clients and needs at least 2 in a cohort")
+
+
+@register
+class Fishr(FedILCWithFishr):
+    """Fishr with the arithmetic mean: the row that the paper calls FedCurv."""
+
+    name: ClassVar[str] = "fedilc-fishr"
+
+
+@register
+class InterGeo(FedILCWithFishr):
+    """Fishr and the geometric mean over clients: Algorithm 1."""
+
+    name: ClassVar[str] = "fedilc-inter-geo"
+    over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "geometric"
+
+
+@register
+class IntraArith(FedILCWithFishr):
+    """Fishr and the arithmetic mean over each client's mini-batches."""
+
+    name: ClassVar[str] = "fedilc-intra-arith"
+    in_client: ClassVar[Literal["rows", "arithmetic", "geometric"]] = "arithmetic"
+
+
+@register
+class IntraGeo(FedILCWithFishr):
+    """Fishr and the geometric mean inside each client, over mini-batches or samples: Algorithm 2."""
+
+    name: ClassVar[str] = "fedilc-intra-geo"
+    in_client: ClassVar[Literal["rows", "arithmetic", "geometric"]] = "geometric"
+
+    class Params(FedILCWithFishr.Params):
+        inner: Literal["batches", "samples"] = Field(
+            "batches", description="environments inside a client: mini-batches (published code) or samples (paper)"
+        )
+
+
+def _inputs_of_final_layer(client: Client, model: Model) -> tuple[Tensor, Tensor]:
+    parts = [(model.head.before_last(model.features(x)), y) for x, y in client.sweep(client.training)]
+    return torch.cat([p for p, _ in parts]), torch.cat([y for _, y in parts])
+
+
+def _ratio(direction: Tensor, updates: Tensor) -> float:
+    """Length of the geometric mean against the arithmetic one's: 1 where all agree, near 0 where nobody does."""
+    mean = updates.mean(dim=0).norm()
+    return float(direction.norm() / mean) if mean > 0 else 0.0
+
+
+def _flat(model: Model, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.cat([weight.reshape(-1), bias]) if model.spec.head_bias else weight.reshape(-1)
+
+
+def _weighted_squares(
+    inputs: Tensor, errors: Tensor, mean: tuple[Tensor, Tensor], factors: Tensor, model: Model
+) -> Tensor:
+    """Σ_i Σ_k c_k (g_ik − ḡ_k)² with c and ḡ constant: its gradient is that of c·v, a chunk of samples at a time."""
+    inputs = inputs.double()
+    size = mean[0].numel()
+    c_weight = factors[:size].view_as(mean[0])
+    weights = (errors.square() @ c_weight * inputs.square()).sum() - 2 * (errors @ (c_weight * mean[0]) * inputs).sum()
+    if not model.spec.head_bias:
+        return weights
+    return weights + (factors[size:] * (errors - mean[1]).square()).sum()
+
+
+def _per_sample_gradients(model: Model, x: Tensor, y: Tensor) -> Tensor:
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    buffers = dict(model.named_buffers())
+
+    def loss(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        logits: Any = functional_call(model, {**parameters, **buffers}, (x.unsqueeze(0),))
+        return task_loss(logits, y.unsqueeze(0))
+
+    grads = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(parameters, x, y)
+    return torch.cat([grads[name].reshape(len(y), -1) for name in parameters], dim=1)

@@ -1,0 +1,200 @@
+"""FedILC: the exchange of gradients and variances gives the exact gradient of the penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from farfield.algorithms import AlgorithmError, build
+from farfield.federation.federation import Replies, Reply
+from farfield.math import head_gradient_variance, weighted_geometric_mean
+from farfield.models import ModelSpec, build_model
+from farfield.tasks.task import Domain
+from tests.toy import SPEC, domains, federation, initial
+
+# golden: fishr_variance_linear_head
+DOMAINS = [
+    ([[0.119, -0.641], [2.0, 0.762], [-1.199, 0.075], [0.577, -0.189]], [1, 2, 1, 1]),
+    ([[1.167, 1.939], [-0.176, 0.703], [0.037, 0.627], [-0.687, -0.079], [0.304, 1.399]], [1, 2, 2, 0, 0]),
+    (
+        [[1.647, -0.992], [0.537, 0.903], [2.257, 1.689], [0.673, 0.631], [0.75, 2.524], [0.572, 0.696]],
+        [2, 0, 0, 1, 2, 2],
+    ),
+]
+W = [[-1.114, -0.012], [-0.444, 1.166], [0.653, -0.024]]
+B = [0.134, -0.068, 0.21]
+VARIANCE_0 = [0.13695571907540155, 0.011924555779663514, 0.2542420589375062, 0.047726154402027876, 0.06998484197695902,
+              0.012913244841272525, 0.05392058352726779, 0.1768791846586829, 0.1008465495170587]  # fmt: skip
+PARTS = [
+    [[0.02210401085778191, -0.006838703145439773], [-0.030696466174484627, -0.017023974174801282],
+     [0.008592455275069355, 0.02386267734799663]],
+    [[-0.0063058213858879775, 0.003295160116989493], [0.09908425140092714, 0.14361825198538902],
+     [-0.09277843004279474, -0.14691341213707299]],
+    [[-0.02928505082877564, -0.0706895355584436], [-0.4847589778478323, 0.32054391363445234],
+     [0.5140440282325187, -0.24985437829805335]],
+]  # fmt: skip
+PENALTY_SUM, PENALTY_MEAN = 1.3632526976721524, 0.45441756589071747
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def sites() -> list[Domain]:
+    """The worked example's rows, each client with one row more that goes to validation."""
+    return [Domain(name, torch.tensor(z), torch.tensor(y)) for name, (z, y) in zip("abc", DOMAINS, strict=True)]
+
+
+class AllRows:
+    """A client that trains on all rows of a domain; the worked example leaves none for validation."""
+
+    def __init__(self, domain: Domain) -> None:
+        from farfield.federation.client import Client, Rows
+
+        rows = Rows({domain.name: domain}, [(domain.name, torch.arange(len(domain)))])
+        self.client = Client(0, domain.name, domain.name, rows, rows, seed=0, round=1, phase="x")
+
+
+def test_variances_and_the_parts_of_the_penaltys_gradient_are_the_worked_example(double: None) -> None:
+    algorithm = build("fedilc-fishr")
+    model = build_model(ModelSpec(featurizer="identity", input_shape=(2,), outputs=3, hidden=()), 0)
+    model.vector.copy_(torch.cat([torch.tensor(W).reshape(-1), torch.tensor(B)]))
+    clients = [AllRows(d).client for d in sites()]
+    first = [algorithm.gradient_and_variance(c, model) for c in clients]
+    assert first[0]["variance"].tolist() == pytest.approx(VARIANCE_0, rel=1e-9)
+    mean = torch.stack([r["variance"] for r in first]).mean(dim=0)
+    for client, part in zip(clients, PARTS, strict=True):
+        sent = algorithm.variance_gradient(client, model, mean)["penalty_gradient"]
+        torch.testing.assert_close(sent[:6].view(3, 2), torch.tensor(part), rtol=1e-6, atol=1e-9)
+
+
+def penalty(vector: Tensor, chosen: Sequence[Domain], spec: ModelSpec) -> float:
+    """Σ_e ‖v_e − v̄‖², written down once more from all rows at once."""
+    model = build_model(spec, 0)
+    model.vector.copy_(vector)
+    variances = []
+    with torch.no_grad():
+        for domain in chosen:
+            inputs = model.head.before_last(model.features(domain.x))
+            weight, bias = head_gradient_variance(inputs, model.head.last(inputs), domain.y)
+            variances.append(torch.cat([weight.reshape(-1), bias]))
+    stacked = torch.stack(variances)
+    return float((stacked - stacked.mean(dim=0)).square().sum())
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_the_parts_add_up_to_finite_differences_of_the_whole_penalty_through_the_featurizer(
+    double: None, head: str
+) -> None:
+    spec = SPEC.model_copy(update={"head": head, "head_hidden": 5})
+    chosen = [Domain(d.name, d.x.double(), d.y) for d in domains(3)]
+    algorithm = build("fedilc-inter-geo")
+    model = build_model(spec, 0)
+    start = model.vector.clone()
+    clients = [AllRows(d).client for d in chosen]
+    variances = torch.stack([algorithm.gradient_and_variance(c, model)["variance"] for c in clients])
+    total = sum(algorithm.variance_gradient(c, model, variances.mean(dim=0))["penalty_gradient"] for c in clients)
+    for seed in range(3):
+        direction = torch.randn(len(start), generator=torch.Generator().manual_seed(seed))
+        step = 1e-5
+        slope = (penalty(start + step * direction, chosen, spec) - penalty(start - step * direction, chosen, spec)) / (
+            2 * step
+        )
+        assert float(total @ direction) == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize(("reduction", "factor"), [("mean", 1 / 3), ("sum", 1.0)])
+def test_the_step_is_the_mean_gradient_plus_the_weighted_penalty(reduction: str, factor: float) -> None:
+    settings = {"server_optimizer": "sgd", "server_lr": 1.0, "server_momentum": 0.0, "fishr_reduction": reduction}
+    steps = {}
+    for weight in (0.0, 2.0):
+        algorithm = build("fedilc-fishr", {**settings, "fishr": weight})
+        with federation(algorithm, domains(3)) as fed:
+            fed.begin(1, range(3))
+            state = algorithm.start(initial().state())
+            first = fed.map(algorithm.gradient_and_variance, state.model)
+            second = fed.map(
+                algorithm.variance_gradient, state.model, mean_variance=first.stack("variance").mean(dim=0)
+            )
+            after = algorithm.round(fed, state)
+            steps[weight] = after.model.parameters - state.model.parameters
+            assert after.diagnostics["fishr_penalty"] > 0
+    torch.testing.assert_close(steps[0.0], -first.stack("gradient").mean(dim=0), rtol=1e-5, atol=1e-7)
+    expected = -2.0 * factor * second.stack("penalty_gradient").sum(dim=0)
+    torch.testing.assert_close(steps[2.0] - steps[0.0], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_with_no_penalty_and_the_arithmetic_mean_it_is_fedsgd() -> None:
+    plain = {"server_optimizer": "sgd", "server_lr": 0.5, "server_momentum": 0.0, "weighting": "uniform", "lr": 1.0}
+    vectors = []
+    for name, settings in (("fedilc-fishr", {**plain, "fishr": 0.0}), ("fedsgd", plain)):
+        algorithm = build(name, settings)
+        with federation(algorithm, domains(3)) as fed:
+            state = algorithm.start(initial().state())
+            for number in (1, 2):
+                fed.begin(number, range(3))
+                state = algorithm.round(fed, state)
+            vectors.append(state.model.parameters)
+    torch.testing.assert_close(vectors[0], vectors[1], rtol=0, atol=1e-7)
+
+
+def test_the_geometric_mean_of_the_papers_example_is_applied_over_clients() -> None:
+    """golden: weighted_geometric_mean_simple, [1, 4, −9] → −5/3 in one coordinate and [1, 4, 4] in the other."""
+    gradients = torch.tensor([[1.0, 2.0], [4.0, 4.0], [-9.0, 8.0]])
+    made = Replies(tuple(Reply(i, str(i), 1, {"gradient": g, "loss": 0.0}) for i, g in enumerate(gradients)))
+    aggregate = build("fedilc-geometric").aggregate(made)
+    assert aggregate.direction.tolist() == pytest.approx([5 / 3, -4.0], rel=1e-6)
+    assert 0 < aggregate.diagnostics["geometric_to_arithmetic"] < 1
+
+
+def test_one_silent_client_freezes_a_weight_only_in_the_papers_definition() -> None:
+    rows = torch.tensor([[1.0], [4.0], [0.0]])
+    results = {}
+    for zeros in ("neither", "paper"):
+        algorithm = build("fedilc-geometric", {"zeros": zeros})
+        results[zeros] = float(algorithm.rule(rows, torch.ones(3), rows.mean(dim=0)).direction)  # type: ignore[union-attr]
+    assert results == {"neither": pytest.approx(4 / 3), "paper": 0.0}
+
+
+@pytest.mark.parametrize("inner", ["batches", "samples"])
+def test_intra_geo_is_the_geometric_mean_of_gradients_taken_one_by_one(double: None, inner: str) -> None:
+    domain = domains(1)[0]
+    domain = Domain("a", domain.x[:20].double(), domain.y[:20])
+    algorithm = build("fedilc-intra-geo", {"inner": inner, "batch_size": 6})
+    model = build_model(SPEC, 0)
+    sent = algorithm.gradient_and_variance(AllRows(domain).client, model)["gradient"]
+    again = AllRows(domain).client
+    groups = (
+        list(again.batches(6))
+        if inner == "batches"
+        else [(domain.x[i : i + 1], domain.y[i : i + 1]) for i in range(20)]
+    )
+    rows = []
+    for x, y in groups:
+        model.backward(torch.nn.functional.cross_entropy(model(x), y))
+        rows.append(model.gradient.clone())
+    torch.testing.assert_close(sent, weighted_geometric_mean(torch.stack(rows), "neither"), rtol=1e-7, atol=1e-12)
+
+
+def test_a_gradient_counts_as_one_step_however_many_batches_it_is_made_of() -> None:
+    for name in ("fedilc-geometric", "fedilc-intra-geo", "fedilc-intra-arith", "fedsgd"):
+        algorithm = build(name, {"batch_size": 8})
+        with federation(algorithm, domains(2)) as fed:
+            fed.begin(1, range(2))
+            algorithm.round(fed, algorithm.start(initial().state()))
+            assert fed.traffic.local_steps == 2
+
+
+def test_what_cannot_work_is_refused() -> None:
+    with pytest.raises(AlgorithmError, match="at least 2"):
+        build("fedilc-inter-geo").check(SPEC, "classification", 1)
+    with pytest.raises(AlgorithmError, match="class labels"):
+        build("fedilc-fishr").check(SPEC, "regression", 3)
+    with pytest.raises(AlgorithmError, match="running statistics"):
+        build("fedilc-fishr").check(SPEC.model_copy(update={"norm": "average"}), "classification", 3)
