@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from typing import Literal, get_args, get_origin
 
 from farfield.algorithms import AlgorithmError, FedAvg, build, method, names, params_of, use
 
@@ -36,6 +37,40 @@ def compositions() -> list[str]:
 
 def everything() -> list[str]:
     return [*single(), *compositions()]
+
+
+#: Parameters that cannot change the toy problem's result, and why.
+NO_EFFECT = {
+    "zeros": "no gradient entry of the toy problem is exactly zero at one client and not at the other",
+}
+
+
+def own_parameters() -> list[tuple[str, str]]:
+    """Every parameter that a method adds to FedAvg's."""
+    return [
+        (name, parameter)
+        for name in single()
+        for parameter in method(name).Params.model_fields
+        if parameter not in FedAvg.Params.model_fields and parameter not in NO_EFFECT
+    ]
+
+
+def other_value(name: str, parameter: str) -> object:
+    """A valid value that is not the default."""
+    field = method(name).Params.model_fields[parameter]
+    choices: list[object] = list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else []
+    if isinstance(field.default, bool):
+        choices = [not field.default]
+    elif isinstance(field.default, int | float):
+        choices = [field.default * 5 + 1, field.default * 3, field.default / 2, field.default + 1]
+    for choice in choices:
+        if choice != field.default:
+            try:
+                make(name, **{parameter: choice})
+                return choice
+            except AlgorithmError:
+                continue
+    raise AssertionError(f"no other value of {name}.{parameter} is known to the battery; add one to other_value")
 
 
 def make(name: str, **settings: object) -> FedAvg:

@@ -17,7 +17,7 @@ from farfield.federation.federation import Replies
 from farfield.federation.phase import phases_of
 from farfield.models import ModelSpec, hash_states
 from farfield.tasks.task import Domain
-from tests.battery.methods import everything, make, single
+from tests.battery.methods import everything, make, other_value, own_parameters, single
 from tests.toy import SPEC, domains, federation, initial, population, task
 
 
@@ -102,6 +102,14 @@ def test_a_weighted_term_names_its_weight(name: str) -> None:
     own = set(method(name).Params.model_fields) - set(FedAvg.Params.model_fields)
     if changes_the_local_objective(name) and own:
         assert method(name).penalty_weight in own
+
+
+@pytest.mark.parametrize(("name", "parameter"), own_parameters())
+def test_every_parameter_of_its_own_changes_the_result(name: str, parameter: str) -> None:
+    """A parameter that does nothing is a term that is silently dead, wherever in the method it should have acted."""
+    default, other = make(name), make(name, **{parameter: other_value(name, parameter)})
+    results = [vector(a, trained(a, domains(2), rounds=4)[0]) for a in (default, other)]
+    assert not torch.equal(*results)
 
 
 @parametrized(n for n in single() if method(n).penalty_weight is not None)
@@ -191,8 +199,10 @@ def test_with_one_client_it_is_fedavg(name: str) -> None:
 def test_the_order_of_the_clients_changes_nothing(name: str) -> None:
     algorithm = make(name)
     chosen = domains(3)
-    forwards = trained(algorithm, chosen)[0].model.parameters
-    backwards = trained(algorithm, chosen[::-1])[0].model.parameters
+    forwards = vector(algorithm, trained(algorithm, chosen)[0])
+    backwards = vector(algorithm, trained(algorithm, chosen[::-1])[0])
+    if len(forwards) > len(initial(spec_for(algorithm)).vector):  # a model a client, in the order of the clients
+        backwards = torch.cat(backwards.chunk(len(chosen))[::-1])
     torch.testing.assert_close(forwards, backwards, rtol=0, atol=2e-6)
 
 

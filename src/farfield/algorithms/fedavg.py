@@ -171,8 +171,9 @@ class FedAvg:
 
     def epochs(self, round: int) -> int:
         """Local epochs of a round."""
-        schedule = self.params.schedule
-        return schedule[min(round, len(schedule)) - 1] if schedule else self.params.local_epochs
+        schedule: tuple[int, ...] | None = self.params.schedule
+        local_epochs: int = self.params.local_epochs
+        return schedule[min(round, len(schedule)) - 1] if schedule else local_epochs
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """The local objective on a batch: the risk, plus any term that needs the data."""
@@ -193,7 +194,10 @@ class FedAvg:
     def evaluate(self, client: Client, model: Model) -> Named:
         """How the broadcast model does on the client's validation rows."""
         load_own_buffers(client, model)
-        model.eval()
+        if model.spec.norm == "local" and "buffers" not in client.state:
+            model.eval_unseen()  # a client that has not trained yet has no statistics of its own
+        else:
+            model.eval()
         loss, correct = 0.0, 0
         with torch.no_grad():
             for x, y in client.sweep(client.validation):

@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
@@ -40,8 +41,8 @@ class AlgorithmError(UserError):
 def register(method: Method) -> Method:
     """Make a method known by its `name`. A name that is taken by other code is refused."""
     name = method.name  # type: ignore[attr-defined]
-    if not name or "+" in name or name != name.lower():
-        raise AlgorithmError(f"'{name}' cannot name a method; use lower case, without '+'")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+        raise AlgorithmError(f"'{name}' cannot name a method; use lower-case letters, digits and hyphens")
     taken = _METHODS.get(name)
     if taken is not None and (taken.__module__, taken.__qualname__) != (method.__module__, method.__qualname__):
         raise AlgorithmError(f"the name '{name}' is taken by {taken.__module__}.{taken.__qualname__}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farfield.bench.plan import Plan, PlanError, make_plan
+from farfield.bench.plan import Plan, check_counts, make_plan
 from farfield.bench.sweep import Observer, open_sweep, run_sweep
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep, collect
@@ -68,6 +68,8 @@ def bench(
     evaluate_every: int | None = None,
     rules: Sequence[str] | None = None,
     equal_steps: bool = True,
+    quorum: float = 0.5,
+    deadline: float | None = None,
     settings: Mapping[str, Any] | None = None,
     workers: int = 1,
     parallel: int | None = None,
@@ -95,6 +97,8 @@ def bench(
         evaluate_every=evaluate_every,
         rules=rules,
         equal_steps=equal_steps,
+        quorum=quorum,
+        deadline=deadline,
         settings=settings,
     )
     check_counts(workers, parallel, checkpoint_every)
@@ -103,13 +107,6 @@ def bench(
     return execute(
         plan, task, folder, workers=workers, parallel=parallel, checkpoint_every=checkpoint_every, observer=observer
     )
-
-
-def check_counts(workers: int, parallel: int | None, checkpoint_every: int) -> None:
-    """Refuse numbers of processes that cannot work, before a folder is made."""
-    for name, value in (("workers", workers), ("parallel", parallel), ("checkpoint_every", checkpoint_every)):
-        if value is not None and value < 1:
-            raise PlanError(f"{name} must be at least 1, not {value}")
 
 
 def execute(

@@ -139,6 +139,7 @@ class _Run:
         self.watch, self.on_better, self.checkpoint_every = watch, on_better, checkpoint_every
         able = {c: population.domain_of(c) for c in population.with_validation_rows()}
         self.validating = validation_clients(job.seed, able, VALIDATION_CLIENTS)
+        self.domains = {able[c] for c in self.validating}
         self.cohort_size = None if algorithm.pooled else plan.cohort
         self.rounds, self.every = plan.rounds_of[job.algorithm], plan.every(job.algorithm)
         self.seconds = self.server_seconds = 0.0
@@ -164,7 +165,7 @@ class _Run:
         return result
 
     def _resumed(self, fresh: State) -> State:
-        checkpoint = self.records.latest_checkpoint()
+        checkpoint = self.records.resumable()
         self.records.rewind(checkpoint.round if checkpoint else 0)
         if checkpoint is None:
             return fresh
@@ -196,6 +197,7 @@ class _Run:
             self.missed = 0
         except QuorumMissed as problem:
             self.missed += 1
+            self.fed.discard()
             if self.missed >= MISSED_ROUNDS:
                 raise FederationError(f"{problem}, {self.missed} rounds in a row") from problem
             self.fed.events.append(Event("round-skipped", number, str(problem)))
@@ -206,7 +208,9 @@ class _Run:
         for note in after.notes:
             self.fed.events.append(Event("note", number, note))
         self._record_events()
-        row: dict[str, Any] = {"round": number, "clients": len(clients), **_finite(after.diagnostics)}
+        diagnostics = _finite(after.diagnostics)
+        loss = diagnostics.pop("loss", None)
+        row: dict[str, Any] = {"round": number, "clients": len(clients), "loss": loss, "diagnostics": diagnostics}
         if number % self.every == 0 or number == self.rounds:
             row |= self._evaluate(after, number)
         self.records.add_round(row)
@@ -228,8 +232,13 @@ class _Run:
         return {"validation": by_domain}
 
     def _is_better(self, by_domain: Mapping[str, Mapping[str, float]]) -> bool:
-        """Note the mean validation over domains; whether it is the best so far."""
+        """Note the mean validation over domains; whether it is the best so far.
+
+        As in the rule 'source-validation', a round in which a domain did not reply cannot win.
+        """
         self.validation = sum(d[self.headline] for d in by_domain.values()) / len(by_domain)
+        if set(by_domain) != self.domains:
+            return False
         score = -self.validation if self.lower_is_better else self.validation
         better = score > self.best
         self.best = max(self.best, score)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from farfield.tasks.task import Task
 DEFAULT_ALGORITHMS = ("erm", "local-only", "fedavg", "fedprox", "scaffold")
 DEFAULT_RULES = ("source-validation", "last", "oracle")
 DEFAULT_ROUNDS = 30
+LONGEST_NAME = 80
 #: Evaluations that a run makes when nobody says how often.
 EVALUATIONS = 15
 
@@ -41,14 +44,22 @@ class Job:
 
     def folder(self, sweep: Path) -> Path:
         assert self.held_out is not None
-        path = sweep / "runs" / self.algorithm / quote(self.held_out, safe=" ")
+        path = sweep / "runs" / self.algorithm / folder_name(self.held_out)
         if self.inner is not None:
-            path = path / f"inner-{quote(self.inner, safe=' ')}"
+            path = path / f"inner-{folder_name(self.inner)}"
         return path / f"seed-{self.seed}"
 
     def __str__(self) -> str:
         held_out = " and ".join(d for d in (self.held_out, self.inner) if d is not None) or "nothing"
         return f"{self.algorithm}, {held_out} held out, seed {self.seed}"
+
+
+def folder_name(domain: str) -> str:
+    """A domain's name as one path part that any file system takes, whatever the name is."""
+    name = quote(domain, safe=" ").replace(".", "%2E") if domain.startswith(".") else quote(domain, safe=" ")
+    if not name or len(name) > LONGEST_NAME:
+        name = f"{name[:LONGEST_NAME]}~{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
+    return name
 
 
 class Plan(BaseModel):
@@ -96,6 +107,8 @@ class Plan(BaseModel):
 
     def spec_for(self, algorithm: FedAvg) -> ModelSpec:
         """The model with what this method needs of it."""
+        if algorithm.representation == "plain":
+            return self.model
         return self.model.model_copy(update={"representation": algorithm.representation})
 
     def job_config(self, job: Job) -> dict[str, Any]:
@@ -131,11 +144,13 @@ def make_plan(
     quorum: float = 0.5,
     deadline: float | None = None,
     equal_steps: bool = True,
+    all_train: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
-    `equal_steps` gives a method that makes one step a round (FedSGD, FedILC) as many rounds as the others make steps.
+    `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step a
+    round (FedSGD, FedILC) as many rounds as the others make steps.
     """
     try:
         chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
@@ -146,7 +161,7 @@ def make_plan(
             task=task.name,
             kind=task.kind,
             algorithms=chosen,
-            held_out=held_out_domains(task, held_out),
+            held_out=() if all_train else held_out_domains(task, held_out),
             seeds=_seeds(seeds),
             rounds=rounds,
             rounds_of=dict.fromkeys(chosen, rounds),
@@ -196,14 +211,20 @@ def _check_against(plan: Plan, task: Task) -> None:
     algorithms = {name: plan.algorithm(name) for name in plan.algorithms}
     for algorithm in algorithms.values():
         build_model(plan.spec_for(algorithm), seed=0)
-    for held_out in plan.held_out:
-        sources = source_domains(task, [held_out])
+    nested = "leave-one-domain-out" in plan.rules
+    for held_out in plan.held_out or [None]:
+        sources = source_domains(task, [held_out] if held_out is not None else [])
         partition = Partition.parse(plan.partition)
         made = make_clients(
             sources, partition=partition, clients=plan.clients, validation=plan.validation, seed=0, kind=task.kind
         )
         if plan.cohort is not None and not 1 <= plan.cohort <= len(made):
             raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {len(made)} clients; use 1 to {len(made)}")
+        if nested and plan.cohort is not None and plan.clients is None and plan.cohort >= len(made):
+            raise PlanError(
+                f"the rule 'leave-one-domain-out' trains inner runs with {len(made) - 1} clients, too few for a cohort "
+                f"of {plan.cohort}"
+            )
         for algorithm in algorithms.values():
             cohort = 1 if algorithm.pooled else plan.cohort or len(made)
             algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
@@ -274,7 +295,7 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _positive(name: str, value: Any) -> Any:
-    if value <= 0:
+    if not value > 0 or not math.isfinite(value):
         raise PlanError(f"{name} must be over 0, not {value}")
     return value
 
@@ -287,3 +308,10 @@ def _share(name: str, value: float) -> float:
 
 def _sentence(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def check_counts(workers: int, parallel: int | None, checkpoint_every: int) -> None:
+    """Refuse numbers of processes that cannot work, before a folder is made."""
+    for name, value in (("workers", workers), ("parallel", parallel), ("checkpoint_every", checkpoint_every)):
+        if value is not None and value < 1:
+            raise PlanError(f"{name} must be at least 1, not {value}")

@@ -19,6 +19,7 @@ import torch
 
 from farfield.bench.job import Progress, run_job
 from farfield.bench.plan import Job, Plan
+from farfield.federation.workers import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, write_config
 from farfield.tasks.task import Task
 
@@ -143,7 +144,7 @@ def _side_by_side(jobs: list[Job], run: Run, observer: Observer, parallel: int) 
             while waiting and len(running) < parallel:
                 job = waiting.pop()
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_child, args=(job, run, theirs))
+                process = context.Process(target=_child, args=(job, run, theirs, os.getpid()))
                 process.start()
                 theirs.close()
                 running.append(_Child(job, process, ours))
@@ -180,8 +181,9 @@ def _hear(child: _Child, observer: Observer) -> bool:
     return True
 
 
-def _child(job: Job, run: Run, connection: Connection) -> None:
+def _child(job: Job, run: Run, connection: Connection, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    die_with(parent)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
 

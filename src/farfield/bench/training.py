@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from farfield.algorithms import State
 from farfield.bench.job import Watch, run_job
-from farfield.bench.plan import Job, Plan, PlanError, make_plan
+from farfield.bench.plan import Job, Plan, PlanError, check_counts, make_plan
 from farfield.federation.client import Rows
 from farfield.models import NORM_POLICIES, Model, ModelSpec, ModelState, build_model, hash_states, probabilities
 from farfield.protocol.evaluation import predict
 from farfield.records import RecordsError, RunFolder, difference
 from farfield.records.atomic import write_atomic
-from farfield.tasks.task import Domain, Task
+from farfield.tasks import Domain, Task, load
 
 WEIGHTS, CARD = "model.safetensors", "README.md"
 
@@ -39,15 +39,19 @@ class TrainedModel:
         if tuple(x.shape[1:]) != self.model.spec.input_shape:
             want = self.model.spec.input_shape
             raise PlanError(f"the model takes examples of shape {want}, and these have {tuple(x.shape[1:])}")
+        if len(x) == 0:
+            raise PlanError("there are no examples to predict")
+        if len(x) == 1 and self.model.spec.norm == "local":
+            raise PlanError("this model normalises by the statistics of a batch; give it at least two examples")
         rows = Rows({"": Domain("", x, torch.zeros(len(x)))}, [("", torch.arange(len(x)))])
         logits = predict(self.model, rows)
         return probabilities(logits) if self.classes else logits
 
 
 def train(
-    task: Task,
+    task: str | Task,
     algorithm: str,
-    out: Path,
+    out: str | Path,
     *,
     rounds: int | None = None,
     seed: int = 0,
@@ -62,6 +66,9 @@ def train(
     watch: Watch = lambda _: None,
 ) -> Path:
     """Train on every domain and keep the model of the round with the best source validation. Returns the folder."""
+    task = load(task) if isinstance(task, str) else task
+    out = Path(out)
+    check_counts(workers, None, checkpoint_every)
     plan = make_plan(
         task,
         algorithms=[algorithm],
@@ -73,6 +80,7 @@ def train(
         validation=validation,
         evaluate_every=1,
         equal_steps=False,
+        all_train=True,
         settings=settings,
     )
     if plan.algorithm(algorithm).name == "local-only":
@@ -136,9 +144,12 @@ def load_model(folder: Path) -> TrainedModel:
     path = Path(folder) / WEIGHTS
     if not path.exists():
         raise RecordsError(f"'{folder}' holds no model (no {WEIGHTS}); give a folder that 'farfield train' wrote")
-    with safe_open(path, framework="pt") as file:
-        about = json.loads(file.metadata()["farfield"])
-        state = ModelState(file.get_tensor("parameters"), file.get_tensor("buffers"))
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads(file.metadata()["farfield"])
+            state = ModelState(file.get_tensor("parameters"), file.get_tensor("buffers"))
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise RecordsError(f"'{path}' is damaged or was not written by farfield: {error}") from error
     model = build_model(ModelSpec(**about["spec"]), seed=0)
     model.load(state)
     return TrainedModel(model, tuple(about["classes"]), about)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from farfield.algorithms import use
-from farfield.bench.api import BenchResult, check_counts, execute
-from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, make_plan
+from farfield.bench.api import BenchResult, execute
+from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts, make_plan
 from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
 from farfield.cli.progress import SweepDisplay
@@ -134,6 +135,7 @@ def bench(
             f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",
             highlight=False,
             soft_wrap=True,
+            markup=False,
         )
         raise typer.Exit(130) from None
     page = result.report()
@@ -147,14 +149,10 @@ def bench(
 def _print(result: BenchResult, page: Path, seconds: float) -> None:
     output.print(result.results().render(output.width))
     runs = len(result.rows)
-    output.print(f"{runs} runs in {seconds:.0f} s; report: {page}", highlight=False, soft_wrap=True)
+    output.print(f"{runs} runs in {seconds:.0f} s; report: {page}", highlight=False, soft_wrap=True, markup=False)
     for failure in result.failures:
-        messages.print(
-            f"[red]failed[/] {failure['algorithm']}, {failure['held_out']} held out, seed {failure['seed']}: "
-            f"{failure['error']}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        run = f"{failure['algorithm']}, {failure['held_out']} held out, seed {failure['seed']}: {failure['error']}"
+        messages.print(f"[red]failed[/] {escape(run)}", highlight=False, soft_wrap=True)
 
 
 def _resume_command(folder: Path) -> str:

@@ -7,6 +7,7 @@ import json
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from farfield.algorithms import FedAvg, method, names, params_of, parts
@@ -35,7 +36,7 @@ def list_(
     for column in rows[0]:
         table.add_column(column, no_wrap=column == "name")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(*(escape(_cell(value)) for value in row.values()))
     output.print(table)
 
 

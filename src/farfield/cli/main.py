@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from farfield.cli import bench, catalogue, report, training
 from farfield.cli.console import messages
@@ -44,14 +45,20 @@ def run() -> None:
     except UserError as error:
         messages.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        messages.print("interrupted")
-        sys.exit(130)
     except BrokenPipeError:
         # The reader of our output went away (a pager, `head`); Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        messages.print(f"[bold red]error:[/] {_plain(error.strerror)}: {_plain(error.filename)}", highlight=False)
+        sys.exit(2)
+    except OSError as error:  # a full disk, say: not the user's mistake, but no traceback helps either
+        messages.print(f"[bold red]error:[/] {_plain(error)}; what was recorded is kept", highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        messages.print("interrupted")
+        sys.exit(130)
 
 
-def _plain(error: Exception) -> str:
-    return str(error).replace("[", "\\[")
+def _plain(text: object) -> str:
+    return escape(str(text))

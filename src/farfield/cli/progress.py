@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -59,7 +60,9 @@ class SweepDisplay:
         if not self._live:
             return
         if progress.job not in self._runs:
-            self._runs[progress.job] = self._bars.add_task(_short(progress.job), total=progress.rounds, figures="")
+            self._runs[progress.job] = self._bars.add_task(
+                escape(_short(progress.job)), total=progress.rounds, figures=""
+            )
         loss = "" if progress.loss is None else f"loss {progress.loss:.3f}"
         validation = "" if progress.validation is None else f"val. {progress.validation:.3f}"
         self._bars.update(self._runs[progress.job], completed=progress.round, figures=f"{loss} {validation}")
@@ -77,9 +80,9 @@ class SweepDisplay:
             self._bars.remove_task(self._runs.pop(job))
         self._show_total()
         if error is not None:
-            self._console.print(f"[red]failed[/] {job}: {error}", highlight=False)
+            self._console.print(f"[red]failed[/] {escape(f'{job}: {error}')}", highlight=False)
         elif not self._live and not self._quiet:
-            self._console.print(f"{self._done}/{self._jobs} {job}", highlight=False)
+            self._console.print(f"{self._done}/{self._jobs} {job}", highlight=False, markup=False)
 
 
 def _short(job: Job) -> str:

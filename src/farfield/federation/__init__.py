@@ -2,7 +2,7 @@
 
 from farfield.federation.client import Batch, Client, Rows
 from farfield.federation.federation import Event, Federation, FederationError, QuorumMissed, Replies, Reply, Traffic
-from farfield.federation.phase import SCALAR, Sends, phase, phases_of
+from farfield.federation.phase import SCALAR, Free, Sends, phase, phases_of
 
 __all__ = [
     "SCALAR",
@@ -11,6 +11,7 @@ __all__ = [
     "Event",
     "Federation",
     "FederationError",
+    "Free",
     "QuorumMissed",
     "Replies",
     "Reply",

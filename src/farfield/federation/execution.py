@@ -45,14 +45,15 @@ def run_phase(
     """Load the broadcast model, run the phase, check what it wants to send. Never raises for a client's failure."""
     started = time.perf_counter()
     outcome = Outcome(client.id, client.domain, client.samples)
-    method = getattr(algorithm, phase)
     torch.default_generator.manual_seed(derive_seed(client.seed, client.round, client.name, phase, "layers"))
     try:
+        method = getattr(algorithm, phase, None)
+        sends = declared_sends(method) if callable(method) else {}  # a name that is no phase must not be called
         model.load(broadcast)
         # Copies, as over a wire: what a phase does to them must not reach the server or the next client.
         own = {name: v.clone() if isinstance(v, Tensor) else v for name, v in shared.items()}
-        values: Named = method(client, model, **own)
-        outcome.problem = fault(values, declared_sends(method), model.layout) or state_fault(client.state)
+        values: Named = method(client, model, **own)  # type: ignore[misc]
+        outcome.problem = fault(values, sends, model.layout) or state_fault(client.state)
         if outcome.problem is None:
             outcome.values = {name: _apart(v, model) for name, v in values.items()}
             outcome.state = {name: _apart(v, model) for name, v in client.state.items()}

@@ -103,6 +103,8 @@ class Event:
     message: str
     client: int | None = None
     phase: str | None = None
+    #: A traceback, for whoever writes the method.
+    detail: str | None = None
 
 
 class Federation(Protocol):

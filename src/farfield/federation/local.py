@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -56,8 +57,8 @@ class LocalFederation:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._pool = WorkerPool(workers, algorithm, model, population, seed) if workers > 1 else None
-        #: What stays at each client between rounds. Only clients that have taken part have an entry.
-        self.states: dict[int, dict[str, Tensor]] = {}
+        self._kept: dict[int, dict[str, Tensor]] = {}
+        self._staged: dict[int, dict[str, Tensor]] = {}
         self.traffic = Traffic()
         self.events: list[Event] = []
 
@@ -76,8 +77,23 @@ class LocalFederation:
     def clients(self) -> int:
         return len(self._population)
 
+    @property
+    def states(self) -> dict[int, dict[str, Tensor]]:
+        """What stays at each client between rounds. Only clients that have taken part have an entry."""
+        return {number: state for number, state in (self._kept | self._staged).items() if state}
+
+    @states.setter
+    def states(self, states: dict[int, dict[str, Tensor]]) -> None:
+        self._kept, self._staged = dict(states), {}
+
+    def discard(self) -> None:
+        """This round does not count: what clients wanted to keep of it is forgotten, as the server forgets it."""
+        self._staged = {}
+
     def begin(self, round: int, cohort: Sequence[int]) -> None:
-        """Say which round it is and who takes part in it."""
+        """Say which round it is and who takes part in it. The round before counts, unless it was discarded."""
+        self._kept |= self._staged
+        self._staged = {}
         self._round = round
         self._cohort = tuple(sorted(cohort))
 
@@ -90,9 +106,7 @@ class LocalFederation:
         needed = max(1, math.ceil(self._quorum * len(self._cohort) - 1e-9))
         if len(replies) < needed:
             message = f"{len(replies)} of {len(self._cohort)} clients replied, and the quorum is {needed}"
-            if not replies:
-                raise FederationError(f"no client replied in phase '{phase.__name__}': {problems[0]}")
-            raise QuorumMissed(message)
+            raise QuorumMissed(f"{message} (phase '{phase.__name__}', first problem: {problems[0]})")
         return replies
 
     def map_over(self, clients: Sequence[int], phase: Callable[..., Named], model: ModelState) -> Replies:
@@ -110,6 +124,8 @@ class LocalFederation:
         if not clients:
             raise FederationError(f"there is no client to run phase '{name}' on; begin the round with a cohort")
         for key, value in shared.items():
+            if not isinstance(value, Tensor | int | float):
+                raise FederationError(f"'{key}' is a {type(value).__name__}; only tensors and numbers can be shared")
             if isinstance(value, Tensor) and value.dtype not in STATE_DTYPES:
                 raise FederationError(f"the shared tensor '{key}' has dtype {value.dtype}, which cannot be sent")
         started = time.perf_counter()
@@ -128,14 +144,18 @@ class LocalFederation:
                 accepted.append(
                     (outcome.client, Reply(outcome.client, outcome.domain, outcome.samples, outcome.values))
                 )
-                if outcome.state:
-                    self.states[outcome.client] = outcome.state
-                else:
-                    self.states.pop(outcome.client, None)
+                self._staged[outcome.client] = outcome.state
             else:
                 problems.append(f"client {outcome.client} ({outcome.domain}): {outcome.problem}")
                 self.events.append(
-                    Event("reply-dropped", self._round, outcome.problem, client=outcome.client, phase=name)
+                    Event(
+                        "reply-dropped",
+                        self._round,
+                        outcome.problem,
+                        client=outcome.client,
+                        phase=name,
+                        detail=outcome.detail or None,
+                    )
                 )
         cost.waiting_seconds = time.perf_counter() - started
         self.traffic.add(cost)
@@ -146,11 +166,13 @@ class LocalFederation:
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
         if self._pool is not None:
-            yield from self._pool.run(phase, self._round, model, shared, clients, self.states, self._deadline)
+            states = ChainMap(self._staged, self._kept)
+            yield from self._pool.run(phase, self._round, model, shared, clients, states, self._deadline)
             return
         with torch.random.fork_rng(devices=[]):
             for number in clients:
                 # A copy, as over a wire: a phase that fails half-way must not leave half a state behind.
-                state = {name: value.clone() for name, value in self.states.get(number, {}).items()}
+                kept = self._staged.get(number, self._kept.get(number, {}))
+                state = {name: value.clone() for name, value in kept.items()}
                 client = self._population.client(number, seed=self._seed, round=self._round, phase=phase, state=state)
                 yield run_phase(self._algorithm, phase, self._model, model, client, shared)

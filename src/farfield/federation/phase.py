@@ -10,6 +10,7 @@ training examples, and the steps it made.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -24,13 +25,19 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Named = Mapping[str, "Tensor | float | int"]
 
 
+class Free(str):
+    """A size that only the client knows, with a name for people: `Free("tuning rows")`."""
+
+
+SIZES = ("parameters", "head", "final layer", "buffers", "features", "outputs")
+
+
 @dataclass(frozen=True)
 class Sends:
     """One thing that leaves a client in a phase.
 
-    `shape` is a size by name ("parameters", "head", "final layer", "buffers", "features", "outputs"), a number, or a
-    tuple of them; `()` is a scalar, and a name that the model does not know ("tuning rows") is a size that only the
-    client knows.
+    `shape` is a size by name ("parameters", "head", "final layer", "buffers", "features", "outputs"), a number,
+    `Free("tuning rows")` where only the client knows it, or a tuple of these; `()` is a scalar.
     `server_sees` says whether the server needs each client's value or only their sum.
     """
 
@@ -41,6 +48,13 @@ class Sends:
     #: Whether the tensor holds integers (int64), such as labels, instead of the model's floats.
     integers: bool = False
     warning: str = ""
+
+    def __post_init__(self) -> None:
+        for size in self.dimensions:
+            if isinstance(size, str) and not isinstance(size, Free) and size not in SIZES:
+                near = difflib.get_close_matches(size, SIZES, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"sizes are {', '.join(SIZES)}, or Free({size!r})"
+                raise ValueError(f"unknown size '{size}'; {hint}")
 
     @property
     def dimensions(self) -> tuple[str | int, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ ARENA_SLACK = 1 << 24
 ARENA_VECTORS = 12
 #: How often an idle worker looks whether its parent is still there.
 PARENT_CHECK_SECONDS = 1.0
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass
@@ -130,6 +133,17 @@ class WorkerPool:
         self._workers.clear()
 
 
+def die_with(parent: int) -> None:
+    """Let the kernel end this process when its parent ends, in the middle of a phase as well (Linux).
+
+    A worker that outlived its parent would hold the run's lock for as long as its client trains.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def _exit(process: BaseProcess) -> str:
     process.join(timeout=1)
     return f"exit code {process.exitcode}"
@@ -146,6 +160,7 @@ def _serve(
     seed: int,
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    die_with(parent)
     torch.set_num_threads(1)
     broadcast: ModelState | None = None
     shared: dict[str, Any] = {}

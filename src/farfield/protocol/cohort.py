@@ -13,6 +13,8 @@ def cohort(seed: int, round: int, clients: int, size: int | None) -> list[int]:
     """`size` clients drawn without replacement, in order; all of them when `size` is None."""
     if size is None or size == clients:
         return list(range(clients))
+    if not 1 <= size <= clients:
+        raise ValueError(f"a cohort of {size} cannot be drawn from {clients} clients")
     drawn = torch.randperm(clients, generator=generator(seed, round, "cohort"))[:size]
     return sorted(drawn.tolist())
 

@@ -33,6 +33,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def sync(path: Path) -> None:
+    """Make sure that what was appended is on the disk."""
+    if path.exists():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+
 def write_json(path: Path, value: Any) -> None:
     write_atomic(path, (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode())
 

@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from farfield.errors import UserError
-from farfield.records.atomic import append_row, keep_rows_until, read_rows, write_atomic, write_json
+from farfield.records.atomic import append_row, keep_rows_until, read_rows, sync, write_atomic, write_json
 from farfield.records.sealed import SEALED, append_sealed
 
 CONFIG, ROUNDS, EVENTS, RESULT = "config.toml", "rounds.jsonl", "events.jsonl", "result.json"
@@ -38,7 +38,10 @@ def write_config(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.read_text())
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecordsError(f"'{path}' is damaged: {error}") from error
 
 
 def _without_none(value: Any) -> Any:
@@ -134,6 +137,9 @@ class RunFolder:
         return list(read_rows(self.path / EVENTS))
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        # A checkpoint promises that the rows before it are there, also after a power cut.
+        for name in (ROUNDS, EVENTS, SEALED):
+            sync(self.path / name)
         path = self.path / f"checkpoint-{checkpoint.round:06d}.safetensors"
         # safetensors refuses tensors that share memory, and two names may well hold one tensor here.
         tensors = {name: t.detach().clone().contiguous() for name, t in checkpoint.tensors.items()}
@@ -142,17 +148,26 @@ class RunFolder:
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             old.unlink()
 
-    def latest_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read, or None."""
+    def checkpoints(self) -> Iterator[Checkpoint]:
+        """The checkpoints that can be read, newest first."""
         for path in reversed(self._checkpoints()):
             try:
                 with safe_open(path, framework="pt") as file:
                     written = file.metadata()
                     tensors = {name: file.get_tensor(name) for name in list(file.keys())}
-                return Checkpoint(int(written["round"]), tensors, json.loads(written["meta"]))
+                checkpoint = Checkpoint(int(written["round"]), tensors, json.loads(written["meta"]))
             except (SafetensorError, KeyError, ValueError, TypeError):
                 continue  # a damaged disk; the checkpoint before it still serves
-        return None
+            yield checkpoint
+
+    def latest_checkpoint(self) -> Checkpoint | None:
+        return next(self.checkpoints(), None)
+
+    def resumable(self) -> Checkpoint | None:
+        """The newest checkpoint whose rounds are all recorded: rows that a crash has lost are computed again."""
+        recorded = {row["round"] for row in self.rounds()}
+        complete = (c for c in self.checkpoints() if recorded.issuperset(range(1, c.round + 1)))
+        return next(complete, None)
 
     def rewind(self, round: int) -> None:
         """Drop what was written after a round, so that it can be written again."""

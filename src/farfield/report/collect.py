@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
@@ -56,15 +55,15 @@ def collect(folder: Path, purpose: str) -> Sweep:
     for path in _run_folders(folder / "runs"):
         run = RunFolder(path)
         config = run.config
+        identity = {name: config[name] for name in ("algorithm", "held_out", "seed")}
         if config.get("inner") is not None:
+            if run.result is None:
+                failures.append({**identity, "error": f"inner run without '{config['inner']}': {_failure(path)}"})
             continue
         found += 1
-        identity = {name: config[name] for name in ("algorithm", "held_out", "seed")}
         events += [{**identity, **event} for event in run.events()]
         if run.result is None:
-            failure = path / "failure.json"
-            error = json.loads(failure.read_text())["error"] if failure.exists() else "not finished"
-            failures.append({**identity, "error": error})
+            failures.append({**identity, "error": _failure(path)})
             continue
         curve = Curve(**identity, rounds=run.rounds(), target=open_sealed(path))
         curves.append(curve)
@@ -77,6 +76,11 @@ def collect(folder: Path, purpose: str) -> Sweep:
     domains = {name: i for i, name in enumerate(plan["held_out"])}
     rows.sort(key=lambda r: (order[r["algorithm"]], domains[r["held_out"]], r["seed"]))
     return Sweep(folder, plan, rows, curves, failures, events, expected - found, looks)
+
+
+def _failure(run: Path) -> str:
+    path = run / "failure.json"
+    return json.loads(path.read_text())["error"] if path.exists() else "not finished"
 
 
 def _run_folders(runs: Path) -> list[Path]:
@@ -98,8 +102,8 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
             chosen = choose_oracle(plan["kind"], target)
         elif RULES[name].needs_inner:
             inner = _inner_rows(path)
-            if not inner:
-                continue
+            if len(inner) < len(list(path.parent.glob("inner-*"))) or not inner:
+                raise ValueError("inner runs are missing, so 'leave-one-domain-out' cannot choose")
             chosen = choose(name, plan["kind"], source, inner)
         else:
             chosen = choose(name, plan["kind"], source)
@@ -118,6 +122,6 @@ def _inner_rows(path: Path) -> dict[str, list[InnerRow]]:
     for folder in sorted(path.parent.glob("inner-*")):
         run = RunFolder(folder / path.name)
         if run.exists and run.result is not None:
-            domain = unquote(folder.name.removeprefix("inner-"))
+            domain = run.config["inner"]
             inner[domain] = [InnerRow(r["round"], _numbers(r["inner"])) for r in run.rounds() if "inner" in r]
     return inner

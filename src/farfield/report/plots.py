@@ -43,8 +43,8 @@ class Series:
 
     name: str
     style: int
-    points: tuple[tuple[int, float], ...]
-    band: tuple[tuple[int, float, float], ...] = ()
+    points: tuple[tuple[float, float], ...]
+    band: tuple[tuple[float, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _stroke(element: Element, style: int, width: float) -> None:
         element.set("stroke-dasharray", dash)
 
 
-def _path(points: Sequence[tuple[int, float]], x: Scale, y: Scale) -> str:
+def _path(points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
     return "M" + "L".join(f"{x(px):.2f} {y(py):.2f}" for px, py in points)
 
 

@@ -6,11 +6,12 @@ Pure functions from a `Sweep` to data; each result can be had as dicts, for a te
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness, headline
-from farfield.protocol.statistics import compare
+from farfield.protocol.statistics import Difference, compare
 from farfield.report.collect import Sweep
 from farfield.report.formats import (
     MISSING,
@@ -54,7 +55,16 @@ def result_table(sweep: Sweep, rule: str) -> ResultTable:
     baseline = BASELINE if BASELINE in algorithms else None
     of_baseline = values[baseline] if baseline is not None else {}
     comparable = {a: v for a, v in values.items() if a != baseline and v.keys() & of_baseline.keys()}
-    differences = compare(comparable, of_baseline, HIGHER_IS_BETTER[metric])
+    # References are no candidates: they must not weaken what is said of the methods that are.
+    differences: dict[str, Difference] = {}
+    for reference in (False, True):
+        family = {a: v for a, v in comparable.items() if is_reference(a) is reference}
+        differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric]) if family else {}
+    whole = len(held_out) * len(plan["seeds"])
+    for name, difference in differences.items():
+        # Runs that failed are seldom the easy ones: no verdict from the survivors alone.
+        if len(values[name]) < whole or len(of_baseline) < whole:
+            differences[name] = replace(difference, verdict="too few to say")
     lines = []
     for name in algorithms:
         by_domain = domain_summaries(values[name], held_out)

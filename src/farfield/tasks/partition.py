@@ -176,7 +176,9 @@ class Clients(Sequence[Shard]):
         train = self._segments(self._train.of(client))
         validation = self._segments(self._validation.of(client))
         present = {name for name, _ in (*train, *validation)}
-        domain = present.pop() if len(present) == 1 else MIXED
+        # Where rows are dealt out over all domains, holding one domain's only is chance and says nothing.
+        several = self._client_starts is None and len(self.domain_names) > 1
+        domain = MIXED if several else present.pop()
         return Shard(client, self._name(client), domain, train, validation)
 
     def _name(self, client: int) -> str:
