@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from farfield.algorithms import FedAvg, State, build
-from farfield.federation import SCALAR, Client, Sends, phase
+from farfield.federation import SCALAR, Client, Free, Sends, phase
 from farfield.federation.phase import Named
 from farfield.models import Model, ModelSpec
 from farfield.tasks.task import Domain
@@ -241,7 +241,7 @@ def test_more_workers_than_clients_do_no_harm() -> None:
 class Echo(FedAvg):
     """Sends back what was shared, and keeps it."""
 
-    @phase(rows=Sends("rows", "what was shared"), number=Sends(SCALAR, "a shared number"))
+    @phase(rows=Sends(Free("rows"), "what was shared"), number=Sends(SCALAR, "a shared number"))
     def echo(self, client: Client, model: Model, rows: torch.Tensor, number: float) -> Named:
         earlier = client.state.get("rows", torch.zeros(0))
         client.state["rows"] = torch.cat([earlier, rows])

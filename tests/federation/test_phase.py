@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farfield.algorithms import FedAvg
-from farfield.federation import SCALAR, Client, Sends, phase, phases_of
+from farfield.federation import SCALAR, Client, Free, Sends, phase, phases_of
 from farfield.federation.phase import Named, declared_sends
 from farfield.models import Model, ModelSpec, build_model
 from tests.toy import domains, federation, initial
@@ -13,7 +13,7 @@ from tests.toy import domains, federation, initial
 
 class Method(FedAvg):
     @phase(
-        scores=Sends(("tuning rows", "outputs"), "predictions"),
+        scores=Sends((Free("tuning rows"), "outputs"), "predictions"),
         head=Sends("head", "the head"),
         pair=Sends((2, "features"), "two of them"),
         one=Sends(SCALAR, "a number"),

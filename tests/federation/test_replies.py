@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms import FedAvg
-from farfield.federation import SCALAR, Client, Sends, checks, phase
+from farfield.federation import SCALAR, Client, Free, Sends, checks, phase
 from farfield.federation.phase import Named
 from farfield.models import Model
 from tests.toy import domains, federation, initial
@@ -38,7 +38,7 @@ class Answer(FedAvg):
         good = {"vector": torch.full_like(model.vector, client.id), "number": float(client.round)}
         return self.spoil(good) if client.id == 1 else good  # type: ignore[no-any-return]
 
-    @phase(rows=Sends("rows", "as many as the client has"))
+    @phase(rows=Sends(Free("rows"), "as many as the client has"))
     def long_answer(self, client: Client, model: Model) -> Named:
         return {"rows": torch.zeros(10 if client.id != 1 else 100)}
 

@@ -226,9 +226,10 @@ def test_iid_clients_mix_domains_and_differ_by_one_row_at_most() -> None:
         assert [name for name, _ in shard.train] == ["a", "b", "c"]
 
 
-def test_an_iid_client_with_rows_of_one_domain_names_it() -> None:
+def test_an_iid_client_is_mixed_even_when_its_rows_happen_to_be_of_one_domain() -> None:
     made = make(domains(20, 20), "iid", 36)
-    assert {shard.domain for shard in made if shard.validation_size == 0} == {"a", "b"}
+    assert {shard.domain for shard in made} == {"mixed"}
+    assert {made.domain_of(i) for i in range(36)} == {"mixed"}
 
 
 def test_pooled_is_one_client_with_everything() -> None:
