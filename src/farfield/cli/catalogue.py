@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from farfield.algorithms import FedAvg, method, names, params_of, parts
+from farfield.algorithms import FedAvg, method, names, params_of, parts, use
+from farfield.bench import presets
 from farfield.cli.bench import ENGINES
 from farfield.cli.console import output
 from farfield.errors import UserError
@@ -21,11 +23,14 @@ from farfield.tasks import names as task_names
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="algorithms, tasks or engines")],
+    what: Annotated[str, typer.Argument(help="algorithms, tasks, presets or engines")],
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    use_file: Annotated[list[Path] | None, typer.Option("--use", help="A Python file that registers methods.")] = None,
 ) -> None:
-    """List algorithms, tasks or engines."""
-    makers = {"algorithms": _algorithms, "tasks": _tasks, "engines": _engines}
+    """List algorithms, tasks, presets or engines."""
+    for path in use_file or []:
+        use(path)
+    makers = {"algorithms": _algorithms, "tasks": _tasks, "presets": _presets, "engines": _engines}
     if what not in makers:
         raise UserError(f"there is no list of '{what}'; choose one of {', '.join(makers)}")
     rows = makers[what]()
@@ -72,6 +77,11 @@ def _tasks() -> list[dict[str, Any]]:
     ]
 
 
+def _presets() -> list[dict[str, Any]]:
+    loaded = [presets.load(name) for name in presets.names()]
+    return [{"name": p.name, "task": p.task, "available": p.task in task_names(), "about": p.about} for p in loaded]
+
+
 def _engines() -> list[dict[str, Any]]:
     return [{"name": name, "summary": summary} for name, summary in ENGINES.items()]
 
@@ -85,8 +95,11 @@ def composable(algorithm: type[FedAvg]) -> str:
 def show(
     algorithm: Annotated[str, typer.Argument(help="A method, or a composition 'a+b'.")],
     task: Annotated[str, typer.Option(help="The task whose model the sizes are for.")] = "rotated-digits",
+    use_file: Annotated[list[Path] | None, typer.Option("--use", help="A Python file that registers methods.")] = None,
 ) -> None:
     """Show a method's card: paper, phases, what leaves a client, parameters and differences from the paper."""
+    for path in use_file or []:
+        use(path)
     client, servers = parts(algorithm)
     layout = build_model(load(task).model.model_copy(update={"representation": client.representation}), 0).layout
     output.print(f"[bold]{algorithm}[/]  {inspect.getdoc(client)}", highlight=False)
