@@ -20,7 +20,7 @@ from farfield.federation.federation import Event, FederationError, QuorumMissed,
 from farfield.federation.phase import Named, declared_sends
 from farfield.federation.population import Population
 from farfield.federation.workers import WorkerPool
-from farfield.models import Model, ModelState
+from farfield.models import Layout, Model, ModelState
 from farfield.models.randomness import generator
 
 
@@ -75,6 +75,10 @@ class LocalFederation:
     @property
     def clients(self) -> int:
         return len(self._population)
+
+    @property
+    def layout(self) -> Layout:
+        return self._model.layout
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
         """Say which round it is and who takes part in it."""
