@@ -215,7 +215,7 @@ def test_the_regularisers_wait_for_a_trained_generator() -> None:
 def test_without_warm_up_the_untrained_generator_counts_from_the_first_round() -> None:
     _, broadcasts = run(fedcir(warmup=0), rounds=1)
     assert set(broadcasts[0]) == {"generator", "generator_statistics", "class_mu", "class_sigma"}
-    assert bool((broadcasts[0]["class_sigma"] >= 0.1).all())
+    assert bool((broadcasts[0]["class_sigma"] >= 0.5).all())
 
 
 def test_only_what_a_weight_asks_for_is_broadcast() -> None:
@@ -244,7 +244,7 @@ def test_the_heads_that_judge_the_generator_are_those_the_clients_sent() -> None
     features = made(after.generator, inputs, after.generator_statistics)
     chosen = torch.stack([m.head(features).softmax(-1) for m in models]).mean(0)[torch.arange(48), labels]
     assert after.diagnostics["generator_loss"] == pytest.approx(float(-chosen.log().mean().detach()), rel=1e-4)
-    mu, sigma = class_gaussians(features, labels, 3, floor=0.1)
+    mu, sigma = class_gaussians(features, labels, 3, floor=0.5)
     torch.testing.assert_close(after.class_mu, mu, rtol=0, atol=1e-4)
     torch.testing.assert_close(after.class_sigma, sigma, rtol=0, atol=1e-4)
 
@@ -260,7 +260,7 @@ def test_the_alignment_brings_representations_to_their_classes_gaussian() -> Non
     state = run(fedcir(), rounds=4)[0][-1]
     shared = {name: state.extras[name] for name in ("class_mu", "class_sigma")}
     divergences = []
-    for weight in (0.0, 1e-3, 1e-1):
+    for weight in (0.0, 3e-3, 3e-1):
         algorithm = fedcir(lambda_align=weight, local_epochs=4)
         with federation(algorithm, domains(3), GAUSSIAN) as fed:
             fed.begin(5, range(3))

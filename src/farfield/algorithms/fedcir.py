@@ -71,7 +71,7 @@ class FedCiR(FedAvg):
         generator_hidden: int = Field(128, ge=1, description="width of the generator's hidden layer")
         generator_noise: int = Field(32, ge=1, description="dimensions of ε")
         generator_draws: int = Field(64, ge=2, description="generated features a class that its Gaussian is fitted to")
-        sigma_floor: float = Field(0.1, gt=0, description="least standard deviation of a class's Gaussian")
+        sigma_floor: float = Field(0.5, gt=0, description="least standard deviation of a class's Gaussian")
         weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client, and p(k)")
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
