@@ -78,8 +78,8 @@ class FedAvg:
     server_half: ClassVar[frozenset[str]] = frozenset()
     #: Whether server halves can be put on this method's updates; if not, why not.
     not_composable: ClassVar[str] = ""
-    #: The name of the parameter that weighs the method's extra term, if it has one.
-    penalty_weight: ClassVar[str | None] = None
+    #: The name of the parameter that weighs the method's extra term, if it has one; several names for several terms.
+    penalty_weight: ClassVar[str | tuple[str, ...] | None] = None
     #: One gradient a round instead of local training: at equal local steps it needs many more rounds.
     single_step: ClassVar[bool] = False
     #: Settings with which the method is FedAvg, for the battery to check; None if there are none.
@@ -201,7 +201,7 @@ class FedAvg:
         loss, correct = 0.0, 0
         with torch.no_grad():
             for x, y in client.sweep(client.validation):
-                logits = model(x)
+                logits = model.predict(x)
                 loss += float(task_loss(logits, y, reduction="sum"))
                 correct += 0 if y.is_floating_point() else int((predicted_labels(logits) == y).sum())
         rows = len(client.validation)

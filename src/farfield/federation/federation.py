@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from farfield.federation.phase import Named
-from farfield.models import ModelState
+from farfield.models import Layout, ModelState
 
 
 class FederationError(RuntimeError):
@@ -113,6 +113,11 @@ class Federation(Protocol):
     @property
     def clients(self) -> int:
         """How many clients are registered."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """The model's shape: where each parameter lies in the flat vector, and how many features and outputs."""
         ...
 
     def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor | float | int) -> Replies:

@@ -21,7 +21,7 @@ from farfield.federation.federation import Event, FederationError, QuorumMissed,
 from farfield.federation.phase import Named, declared_sends
 from farfield.federation.population import Population
 from farfield.federation.workers import WorkerPool
-from farfield.models import Model, ModelState
+from farfield.models import Layout, Model, ModelState
 from farfield.models.randomness import generator
 
 
@@ -76,6 +76,10 @@ class LocalFederation:
     @property
     def clients(self) -> int:
         return len(self._population)
+
+    @property
+    def layout(self) -> Layout:
+        return self._model.layout
 
     @property
     def states(self) -> dict[int, dict[str, Tensor]]:

@@ -9,7 +9,7 @@ from farfield.math.diagnostics import (
     prediction_disagreement,
     proxy_a_distance,
 )
-from farfield.math.gaussian import gaussian_kl
+from farfield.math.gaussian import class_gaussians, gaussian_kl
 from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean
 from farfield.math.head_gradients import head_gradient_variance, linear_head_gradient
 from farfield.math.invariance import (
@@ -32,6 +32,7 @@ __all__ = [
     "Matching",
     "adam_step",
     "and_mask",
+    "class_gaussians",
     "control_update",
     "ema",
     "erm_solution",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -91,6 +92,24 @@ class Head(nn.Sequential):
         return features
 
 
+def head_logits(layout: Layout, heads: Tensor, features: Tensor) -> Tensor:
+    """Logits [head, row, output] of several heads on the same features.
+
+    Each head is a row of `heads`, flat as in `vector[layout.head]`: how a server runs the heads that clients sent.
+    """
+    x = features.expand(len(heads), *features.shape)
+    names = [name for name in layout.slices if name.startswith("head.")]
+    for position, name in enumerate(names):
+        where, shape = layout.slices[name], layout.shapes[name]
+        part = heads[:, where.start - layout.head.start : where.stop - layout.head.start]
+        if name.endswith("weight"):
+            x = x if position == 0 else x.relu()
+            x = x @ part.view(-1, *shape).transpose(1, 2)
+        else:
+            x = x + part.unsqueeze(1)
+    return x
+
+
 class Model(nn.Module):
     """`model(x)` gives logits; `model.features(x)` what the head sees. Parameters are views of `model.vector`."""
 
@@ -156,8 +175,27 @@ class Model(nn.Module):
         """What the head sees: the features; for a Gaussian representation a sample in training, the mean otherwise."""
         if self.gaussian is None:
             return self.featurizer(x)  # type: ignore[no-any-return]
-        mu, sigma = self.represent(x)
+        return self.draw(*self.represent(x))
+
+    def draw(self, mu: Tensor, sigma: Tensor) -> Tensor:
+        """A sample of a Gaussian representation in training (reparameterised: gradients reach μ and σ), else μ."""
         return mu + sigma * torch.randn_like(sigma) if self.training else mu
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Logits for whoever measures or uses the model.
+
+        With `test_samples` n, a Gaussian representation is sampled n times and the predicted probabilities are
+        averaged; what is returned are logits of that mean. The samples come from torch's global generator.
+        """
+        n = self.spec.test_samples
+        if self.gaussian is None or not n:
+            return self(x)  # type: ignore[no-any-return]
+        mu, sigma = self.represent(x)
+        logits = self.head(mu + sigma * torch.randn((n, *mu.shape), dtype=mu.dtype))
+        if self.layout.outputs > 1:
+            return logits.log_softmax(-1).logsumexp(0) - math.log(n)  # type: ignore[no-any-return]
+        # log of the odds of the mean probability; the 1/n of both means cancels.
+        return F.logsigmoid(logits).logsumexp(0) - F.logsigmoid(-logits).logsumexp(0)
 
     def represent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of a Gaussian representation."""

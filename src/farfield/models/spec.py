@@ -38,6 +38,9 @@ class ModelSpec(BaseModel):
     representation: Literal["plain", "gaussian"] = Field(
         "plain", description="features as they are, or a mean and a standard deviation that training samples from"
     )
+    test_samples: int = Field(
+        0, ge=0, description="of a Gaussian representation at test time: 0 for its mean, n to average n predictions"
+    )
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after each hidden layer of the featurizer")
 
     @model_validator(mode="after")

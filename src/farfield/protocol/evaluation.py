@@ -10,6 +10,7 @@ from torch import Tensor
 
 from farfield.federation.client import Rows
 from farfield.models import Model, ModelSpec, ModelState, build_model, probabilities
+from farfield.models.randomness import derive_seed
 from farfield.protocol.metrics import classification_metrics, regression_metrics
 from farfield.tasks.task import Domain, TaskKind
 
@@ -40,9 +41,14 @@ class HeldOut:
 
 
 def predict(model: Model, rows: Rows) -> Tensor:
-    """The model's outputs on every row, in large batches, as for a client that took no part."""
+    """The model's outputs on every row, in large batches, as for a client that took no part.
+
+    The same model and rows give the same outputs, also where the model samples its representation.
+    """
     model.eval_unseen()
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed("test samples"))
         # Parts of about equal size: statistics of a batch of one row would be none.
-        parts = [model(rows.take(part).x) for part in torch.arange(len(rows)).tensor_split(-(-len(rows) // BATCH))]
+        split = torch.arange(len(rows)).tensor_split(-(-len(rows) // BATCH))
+        parts = [model.predict(rows.take(part).x) for part in split]
     return torch.cat(parts)

@@ -1,0 +1,220 @@
+"""FedCiR: clients agree on the distribution of the features of each class, which a generator at the server imagines.
+
+The representation of an example is a Gaussian. The server trains a generator of features on the heads that the clients
+sent, so it needs nothing that FedAvg does not have, and fits a Gaussian to each class of what it generates. Clients
+classify generated features too (informative: L_reg) and pull their Gaussians to their class's (client-invariant:
+L_align).
+
+    Li, Lin, Shao, Mao, Zhang. FedCiR: Client-Invariant Representation Learning for Federated Non-IID Features. IEEE
+    Transactions on Mobile Computing, 2024. Algorithm 1; local objective eq. 18, L_align eq. 17, generator eq. 15.
+
+    L_k = CE(head(z), y) + λ_reg CE(head(G(ỹ, ε)), ỹ) + λ_align KL(N(μ(x), σ²(x)) ‖ N(μ_g(y), σ_g²(y)))
+
+with z = μ(x) + σ(x)ε, ỹ uniform, and the divergence summed over dimensions.
+
+Differs from the paper in: eq. 17's log σ(y) is read as log σ(x); the regularisers wait until the generator has been
+trained (`warmup`), and a training of it that makes things worse is undone; σ_g has a floor; λ_align suits small models
+(the paper's 1e-6 to 5e-7 is for 512 features). The paper leaves the generator's optimizer, sizes and number of draws
+open: Adam here, with the sizes of FedGen, its template. p(k) follows `weighting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.generator import Generator, consensus_loss
+from farfield.algorithms.registry import AlgorithmError, register
+from farfield.algorithms.state import State
+from farfield.federation.client import Batch, Client
+from farfield.federation.federation import Federation
+from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.math import class_gaussians, gaussian_kl
+from farfield.models import Layout, Model, ModelSpec, ModelState, head_logits, task_loss
+
+#: Rows on which a client measures its divergence, for the records.
+MEASURED_ROWS = 128
+
+
+@register
+class FedCiR(FedAvg):
+    """Informative and client-invariant features, by a generator that the server trains on the clients' heads."""
+
+    name: ClassVar[str] = "fedcir"
+    family: ClassVar[str] = "invariance"
+    paper: ClassVar[str] = "Li et al., FedCiR: Client-Invariant Representation Learning, IEEE TMC 2024"
+    differences: ClassVar[tuple[str, ...]] = (
+        "log σ(y) in eq. 17 is read as log σ(x), and the divergence is summed over dimensions",
+        "the regularisers wait until the generator has been trained; the paper's box uses it untrained: warmup=0",
+        "a training that makes the generator worse than guessing is undone; the classes' σ_g have a floor",
+        "the generator's optimizer, sizes and draws, which the paper leaves open: Adam, and FedGen's sizes",
+        "λ_align suits small models; the paper's, for 512 features, is 5e-7 to 1e-6",
+    )
+    representation: ClassVar[Literal["plain", "gaussian"]] = "gaussian"
+    penalty_weight: ClassVar[str | tuple[str, ...] | None] = ("lambda_reg", "lambda_align")
+    fedavg_when: ClassVar[Mapping[str, Any] | None] = {"lambda_reg": 0.0, "lambda_align": 0.0}
+
+    class Params(FedAvg.Params):
+        lambda_reg: float = Field(0.5, ge=0, description="λ_reg, weight of classifying generated features")
+        lambda_align: float = Field(1e-3, ge=0, description="λ_align, weight of the divergence to the class's Gaussian")
+        warmup: int = Field(1, ge=0, description="rounds of generator training before the regularisers count")
+        generator_steps: int = Field(5, ge=1, description="E_g, steps of the generator in a round")
+        generator_lr: float = Field(1e-2, gt=0, description="γ_g, step size of the generator's Adam")
+        generator_decay: float = Field(1e-2, ge=0, description="coupled L2 weight of the generator's Adam")
+        generator_batch: int = Field(32, ge=2, description="B, generated features in a step of the generator")
+        generator_hidden: int = Field(128, ge=1, description="width of the generator's hidden layer")
+        generator_noise: int = Field(32, ge=1, description="dimensions of ε")
+        generator_draws: int = Field(64, ge=2, description="generated features a class that its Gaussian is fitted to")
+        sigma_floor: float = Field(0.5, gt=0, description="least standard deviation of a class's Gaussian")
+        weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client, and p(k)")
+
+    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
+        if kind != "classification":
+            raise AlgorithmError(f"{self.name} imagines the features of each class, and a {kind} task has no classes")
+
+    def initial(self, model: ModelState) -> Mapping[str, Tensor]:
+        # Empty until the first round, which knows the model's layout and has the server's random numbers.
+        return {"generator": torch.zeros(0)}
+
+    def round(self, fed: Federation, state: State) -> State:
+        if not (self.params.lambda_reg or self.params.lambda_align):
+            return super().round(fed, state)
+        kept = state.extras if len(state.generator) else self._untrained(fed)
+        replies = fed.map(self.train, state.model, **self._shared(kept))  # lines 5-7
+        heads = state.model.parameters[fed.layout.head] + self.updates(replies)[:, fed.layout.head]
+        weights = replies.weights(self.params.weighting)
+        kept, diagnostics, notes = self._fit(fed, kept, heads, weights)  # lines 8-11
+        if replies.has("divergence"):
+            diagnostics["divergence"] = float(replies.stack("divergence").double() @ weights)
+        return state.step(self.aggregate(replies), diagnostics, notes, **kept)  # line 12
+
+    # The server's generator.
+
+    def _generator(self, layout: Layout) -> Generator:
+        p = self.params
+        return Generator(max(layout.outputs, 2), p.generator_noise, p.generator_hidden, layout.features)
+
+    def _untrained(self, fed: Federation) -> Mapping[str, Tensor]:
+        made = self._generator(fed.layout)
+        parameters = made.initial(fed.generator("generator"), torch.get_default_dtype())
+        measured = self._fitted(made, parameters, *self._draws(fed, made, parameters.dtype))
+        return {"generator": parameters, "generator_rounds": torch.zeros((), dtype=torch.int64), **measured}
+
+    def _draws(self, fed: Federation, made: Generator, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        labels = torch.arange(made.classes).repeat_interleave(self.params.generator_draws)
+        return made.draw(labels, dtype, fed.generator("draws")), labels
+
+    def _fitted(self, made: Generator, parameters: Tensor, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """What is measured on draws: the normalisation's statistics and the classes' Gaussians (line 11)."""
+        mu, sigma = class_gaussians(made(parameters, inputs), labels, made.classes, self.params.sigma_floor)
+        statistics = made.statistics(parameters, inputs)
+        return {"generator_statistics": statistics, "class_mu": mu, "class_sigma": sigma}
+
+    def _fit(
+        self, fed: Federation, kept: Mapping[str, Tensor], heads: Tensor, weights: Tensor
+    ) -> tuple[Mapping[str, Tensor], dict[str, float], tuple[str, ...]]:
+        """E_g steps on eq. (15) and new Gaussians; what was kept before, if the training failed.
+
+        In float64: Adam turns the smallest gradient into a full step, so rounding must not decide its sign.
+        """
+        p, made = self.params, self._generator(fed.layout)
+
+        def judge(features: Tensor, labels: Tensor) -> Tensor:
+            return consensus_loss(head_logits(fed.layout, heads.double(), features), labels, weights)
+
+        old = kept["generator"].double()
+        parameters, slots = made.trained(
+            old,
+            {name: kept[f"generator_{name}"] for name in ("m", "v", "count") if f"generator_{name}" in kept},
+            judge,
+            fed.generator("generator training"),
+            steps=p.generator_steps,
+            batch=p.generator_batch,
+            lr=p.generator_lr,
+            decay=p.generator_decay,
+        )
+        inputs, labels = self._draws(fed, made, torch.float64)
+        before, after = (float(judge(made(each, inputs), labels)) for each in (old, parameters))
+        new = {"generator": parameters, **{f"generator_{name}": slot for name, slot in slots.items()}}
+        new |= self._fitted(made, parameters, inputs, labels)
+        new = {name: t.to(heads.dtype) if t.is_floating_point() else t for name, t in new.items()}
+        finite = all(bool(torch.isfinite(t).all()) for t in new.values())
+        if finite and after <= max(before, log(made.classes)):
+            return {**kept, **new, "generator_rounds": kept["generator_rounds"] + 1}, {"generator_loss": after}, ()
+        note = f"the training of the generator failed (loss {before:.3g} before, {after:.3g} after) and was undone"
+        return kept, {"generator_loss": before}, (note,)
+
+    def _shared(self, kept: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the clients need: nothing before the generator has been trained, then what has a weight."""
+        if int(kept["generator_rounds"]) < self.params.warmup:
+            return {}
+        reg = ("generator", "generator_statistics") if self.params.lambda_reg else ()
+        align = ("class_mu", "class_sigma") if self.params.lambda_align else ()
+        return {name: kept[name] for name in (*reg, *align)}
+
+    # The client.
+
+    @phase(
+        update=Sends("parameters", "local parameters minus the broadcast ones"),
+        loss=Sends(SCALAR, "mean training loss over the local steps"),
+        divergence=Sends(SCALAR, f"mean L_align on {MEASURED_ROWS} training rows after training", optional=True),
+        buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
+    )
+    def train(self, client: Client, model: Model, **shared: Any) -> Named:
+        reply = super().train(client, model, **shared)
+        if "class_mu" not in shared:
+            return reply
+        model.eval()
+        x, y = next(client.sweep(client.training, MEASURED_ROWS))
+        with torch.no_grad():
+            divergence = _align(*model.represent(x), y, shared)
+        return {**reply, "divergence": float(divergence)}
+
+    def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
+        """Eq. (18) with one sample of z an example."""
+        mu, sigma = model.represent(batch.x)
+        loss = task_loss(model.head(model.draw(mu, sigma)), batch.y)
+        if "generator" in shared:
+            made = self._generator(model.layout)
+            labels = torch.randint(made.classes, batch.y.shape)
+            inputs = made.draw(labels, mu.dtype)
+            features = made(shared["generator"], inputs, shared["generator_statistics"])
+            loss = loss + self.params.lambda_reg * task_loss(model.head(features), labels)
+        if "class_mu" in shared:
+            loss = loss + self.params.lambda_align * _align(mu, sigma, batch.y, shared)
+        return loss
+
+
+def _align(mu: Tensor, sigma: Tensor, y: Tensor, shared: Mapping[str, Tensor]) -> Tensor:
+    """L_align, eq. (17): the mean divergence of the examples' Gaussians from their class's."""
+    return gaussian_kl(mu, sigma, shared["class_mu"][y], shared["class_sigma"][y]).mean()
+
+
+@register
+class FedCiRReg(FedCiR):
+    """FedCiR with L_reg alone: the paper's FedReg."""
+
+    name: ClassVar[str] = "fedcir-reg"
+    penalty_weight: ClassVar[str | tuple[str, ...] | None] = "lambda_reg"
+    fedavg_when: ClassVar[Mapping[str, Any] | None] = {"lambda_reg": 0.0}
+
+    class Params(FedCiR.Params):
+        lambda_align: ClassVar[float] = 0.0  # type: ignore[misc]
+
+
+@register
+class FedCiRAlign(FedCiR):
+    """FedCiR with L_align alone: the paper's FedAlign."""
+
+    name: ClassVar[str] = "fedcir-align"
+    penalty_weight: ClassVar[str | tuple[str, ...] | None] = "lambda_align"
+    fedavg_when: ClassVar[Mapping[str, Any] | None] = {"lambda_align": 0.0}
+
+    class Params(FedCiR.Params):
+        lambda_reg: ClassVar[float] = 0.0  # type: ignore[misc]
