@@ -20,7 +20,7 @@ epoch is kept, and averaging can be uniform, as most papers on unseen domains do
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -117,10 +117,12 @@ class FedAvg:
         super().__init_subclass__(**kwargs)
         inherit_declarations(cls)
 
-    def __init__(self, params: Params | None = None, server: FedAvg | None = None) -> None:
+    def __init__(self, params: Params | None = None, server: FedAvg | None = None, rounds: int | None = None) -> None:
         self.params: Any = params if params is not None else self.Params()
         #: The method right of the '+' whose `rule` replaces this one's, if any.
         self.server = server
+        #: How many rounds the run has, for a method that does not do the same in all; None where nobody has said.
+        self.rounds = rounds
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         """Refuse a model, a kind of task or a number of clients that the method cannot work with (AlgorithmError)."""
@@ -149,12 +151,12 @@ class FedAvg:
     def train(self, client: Client, model: Model, **shared: Any) -> Named:
         """Local training. Returns the update; the model is left as trained."""
         p = self.params
-        _load_own_buffers(client, model)
+        load_own_buffers(client, model)
         local = Local(client, model, model.vector.clone(), shared)
         optimizer = LocalOptimizer(p.optimizer, p.lr, p.momentum, p.weight_decay)
         total = torch.zeros(())
         model.train()
-        for batch in client.batches(p.batch_size, self.epochs(client.round), p.local_steps):
+        for batch in self.batches(client):
             loss = self.loss(model, batch, **shared)
             model.backward(loss)
             self.adjust(model.gradient, local)
@@ -170,10 +172,14 @@ class FedAvg:
             client.state["buffers"] = model.buffer_vector.clone()
         return reply
 
+    def batches(self, client: Client) -> Iterator[Batch]:
+        """The mini-batches of local training in this round, one a local step."""
+        return client.batches(self.params.batch_size, self.epochs(client.round), self.params.local_steps)
+
     def epochs(self, round: int) -> int:
         """Local epochs of a round."""
-        schedule = self.params.schedule
-        return schedule[min(round, len(schedule)) - 1] if schedule else self.params.local_epochs
+        schedule: tuple[int, ...] = self.params.schedule or (self.params.local_epochs,)
+        return schedule[min(round, len(schedule)) - 1]
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """The local objective on a batch: the risk, plus any term that needs the data."""
@@ -193,7 +199,7 @@ class FedAvg:
     )
     def evaluate(self, client: Client, model: Model) -> Named:
         """How the broadcast model does on the client's validation rows."""
-        _load_own_buffers(client, model)
+        load_own_buffers(client, model)
         model.eval()
         loss, correct = 0.0, 0
         with torch.no_grad():
@@ -242,6 +248,7 @@ class FedAvg:
         return [state.model]
 
 
-def _load_own_buffers(client: Client, model: Model) -> None:
+def load_own_buffers(client: Client, model: Model) -> None:
+    """Give the model the running statistics that stay at the client, where the norm policy keeps them there."""
     if model.spec.norm == "local" and "buffers" in client.state:
         model.buffer_vector.copy_(client.state["buffers"])

@@ -101,8 +101,9 @@ class FedIIR(FedAvg):
         if self.params.gamma == 0.0:
             return task_loss(model.head(features), batch.y)
         risk, gradient = _head_gradient(model, features, batch.y, differentiable=True)
-        weight = self.params.gamma / 2 if self.params.half else self.params.gamma
-        return risk + weight * (gradient - shared["target"]).square().sum()
+        weight: float = self.params.gamma / 2 if self.params.half else self.params.gamma
+        target: Tensor = shared["target"]
+        return risk + weight * (gradient - target).square().sum()
 
 
 def _head_gradient(model: Model, features: Tensor, y: Tensor, differentiable: bool) -> tuple[Tensor, Tensor]:

@@ -86,7 +86,7 @@ class Plan(BaseModel):
                                 yield Job(algorithm, held_out, seed, inner)
 
     def algorithm(self, name: str) -> FedAvg:
-        return build(name, self.settings[name])
+        return build(name, self.settings[name], self.rounds)
 
     def spec_for(self, algorithm: FedAvg) -> ModelSpec:
         """The model with what this method needs of it."""
