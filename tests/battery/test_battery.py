@@ -42,6 +42,7 @@ def spec_for(algorithm: FedAvg) -> ModelSpec:
 def trained(algorithm: FedAvg, chosen: Sequence[Domain], rounds: int = 3, **options: Any) -> tuple[State, list[State]]:
     """The state after some rounds with all clients, and the states on the way."""
     spec = spec_for(algorithm)
+    algorithm.rounds = rounds
     with federation(algorithm, chosen, spec, **options) as fed:
         state = algorithm.start(initial(spec).state())
         states = []
@@ -135,6 +136,7 @@ def _local_step(algorithm: FedAvg) -> tuple[Any, Local, Any, dict[str, Any]]:
             return fed.map(phase, model, **shared)
 
     spec = spec_for(algorithm)
+    algorithm.rounds = 4
     with federation(algorithm, domains(2), spec) as fed:
         state = algorithm.start(initial(spec).state())
         for number in (1, 2):
@@ -238,9 +240,12 @@ def test_only_what_is_declared_leaves_a_client_and_its_bytes_are_counted(name: s
             seen.append((phase.__name__, replies))
             return replies
 
+    algorithm.rounds = 2  # a method with stages shows both
     with federation(algorithm, domains(2), spec) as fed:
-        fed.begin(1, range(fed.clients))
-        algorithm.round(Spy(fed), algorithm.start(initial(spec).state()))
+        state = algorithm.start(initial(spec).state())
+        for number in (1, 2):
+            fed.begin(number, range(fed.clients))
+            state = algorithm.round(Spy(fed), state)
         counted = dict(fed.traffic.bytes_up)
     assert list(dict.fromkeys(phase for phase, _ in seen)) == list(algorithm.phases)
     layout = initial(spec).layout
@@ -267,6 +272,7 @@ def test_it_survives_a_client_that_fails_and_one_that_replies_with_nan(name: str
     poisoned = Domain("poisoned", torch.full_like(good[0].x, float("nan")), good[0].y)
     broken = Domain("broken", good[0].x[:, :2].clone(), good[0].y)
     spec = spec_for(algorithm)
+    algorithm.rounds = 2
     with federation(algorithm, [good[0], poisoned, broken, good[1]], spec) as fed:
         state = algorithm.start(initial(spec).state())
         for number in (1, 2):
