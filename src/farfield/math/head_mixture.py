@@ -112,9 +112,9 @@ class HeadMixture:
     def solve(self, anneal: int = 1) -> Minimum:
         """The minimiser φ. Without a penalty the problem is convex and this is its optimum.
 
-        With one it is not: φ = 0 satisfies IRM for every client and predicts nothing. Two ways lead to a minimum, and
-        the lower one is taken: straight from φ₀, and from the optimum without the penalty while λ grows to its value
-        in `anneal` steps (0 leaves the second way out).
+        With one it is not: φ = 0 satisfies IRM and V-REx and predicts nothing. Two ways lead to a minimum: straight
+        from φ₀, and from the optimum without the penalty while λ grows to its value in `anneal` steps (0 leaves this
+        way out). The lower of the two is taken, but one that has not `collapsed` before one that has.
         """
         direct = newton_minimum(self.objective, self.centre)
         if not self.lam or self.penalty == "none" or not anneal:
@@ -124,8 +124,11 @@ class HeadMixture:
             lam = self.lam * step / anneal
             annealed = newton_minimum(lambda phi, lam=lam: self.objective(phi, lam), x)  # type: ignore[misc]
             x = annealed.x
-        found = [m for m in (annealed, direct) if m.converged] or [annealed]
-        return min(found, key=lambda m: m.value)
+        return min(annealed, direct, key=lambda m: (not m.converged, self.collapsed(m.x), m.value))
+
+    def collapsed(self, phi: Tensor) -> bool:
+        """Whether φ bought a small penalty with more than half of what φ₀ gains over predicting nothing."""
+        return not bool(self.risk(phi) <= (self.risk(self.centre) + self.risk(torch.zeros_like(self.centre))) / 2)
 
     def _mixed(self, phi: Tensor) -> Tensor:
         return torch.einsum("nck,c->nk", self.predictions, phi)
