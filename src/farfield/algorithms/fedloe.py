@@ -17,8 +17,8 @@ r is nothing here, and IRM, V-REx or Fish in `fedloe_penalised.py`; `math.HeadMi
 linear, so that mixing heads is mixing predictions, and (11) has as many unknowns as there are clients: it is solved by
 Newton's method.
 
-Differs from the paper in: (11) is solved to its optimum instead of by a few SGD steps, with the stage's weight decay
-5e-4 as a ridge on φ − p, without which there is no optimum where the tuning rows are separable; IRM averages over
+Differs from the paper in: (11) is solved to its optimum instead of by a few SGD steps with weight decay 5e-4; instead
+there is a ridge on φ − p, without which there is no optimum where the tuning rows are separable; IRM averages over
 clients instead of adding up, and Fish over pairs; V-REx is the variance of the clients' risks (section 2.1), and that
 of the losses inside a client (appendix C.1) is `variance=within`; groups are clients, the published code's are domains
 (`groups=domains`); local steps are FedAvg's, though a tenth of the rows is set aside.
@@ -57,8 +57,10 @@ class FedLOE(FedAvg):
     paper: ClassVar[str] = "FedLOE: Federated Domain Generalization via Locally Overfit Ensemble, under review, 2023"
     differences: ClassVar[tuple[str, ...]] = (
         "φ's problem is solved to its optimum instead of by a few SGD steps",
-        "a ridge on φ − p, the stage's weight decay, makes the optimum exist where tuning rows are separable",
+        "a ridge on φ − p instead of weight decay: without it there is no optimum where tuning rows are separable",
         "penalties are means over clients (Fish: over pairs), so that λ does not depend on their number",
+        "λ of IRM and V-REx is 1; the paper's 100 was for a few SGD steps and is too much for the optimum",
+        "a φ that predicts next to nothing, which satisfies IRM and V-REx, is refused: the mean, and an event",
         "groups are clients as in eq. 11; the published code's are domains: groups=domains",
         "local steps are FedAvg's, although the tuning rows are not trained on",
     )
@@ -74,7 +76,7 @@ class FedLOE(FedAvg):
         head_optimizer: Literal["sgd", "adam"] | None = Field(None, description="of the heads; optimizer by default")
         head_weight_decay: float | None = Field(None, ge=0, description="of the heads; weight_decay by default")
         groups: Literal["clients", "domains"] = Field("clients", description="what φ's objective compares")
-        ridge: float = Field(5e-4, ge=0, description="ρ, weight of ρ/2 ‖φ − p‖² beside the risk")
+        ridge: float = Field(0.05, ge=0, description="ρ, weight of ρ/2 ‖φ − p‖² beside the risk")
 
         @model_validator(mode="after")
         def _something_to_tune_on(self) -> Any:
@@ -191,7 +193,9 @@ class FedLOE(FedAvg):
     def solve(self, problem: HeadMixture) -> tuple[Tensor, str]:
         """φ, and why it cannot be used, if so."""
         found = problem.solve(getattr(self.params, "anneal", 0))
-        return found.x, "" if found.converged else f"no minimum in φ was found (gradient {found.gradient_norm:.1e})"
+        if not found.converged:
+            return found.x, f"no minimum in φ was found (gradient {found.gradient_norm:.1e})"
+        return found.x, "the penalty made φ predict next to nothing" if problem.collapsed(found.x) else ""
 
 
 def _fits(reply: Reply, heads: int) -> bool:
