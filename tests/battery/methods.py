@@ -59,6 +59,10 @@ def other_value(name: str, parameter: str) -> object:
     """A valid value that is not the default."""
     field = method(name).Params.model_fields[parameter]
     choices: list[object] = list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else []
+    if field.default is None:
+        inner = next(a for a in get_args(field.annotation) if a is not type(None))
+        choices = list(get_args(inner)) if get_origin(inner) is Literal else [2 if inner is int else 0.01]
+        choices = [c for c in choices if c != getattr(make(name).params, parameter.removeprefix("head_"), None)]
     if isinstance(field.default, bool):
         choices = [not field.default]
     elif isinstance(field.default, int | float):

@@ -65,6 +65,7 @@ def trained(
 ) -> tuple[State, list[State]]:
     """The state after some rounds with all clients, and the states on the way."""
     spec = spec or spec_for(algorithm)
+    algorithm.rounds = rounds
     with federation(algorithm, chosen, spec, **options) as fed:
         state = algorithm.start(initial(spec).state())
         states = []
@@ -163,6 +164,7 @@ def _local_step(algorithm: FedAvg) -> tuple[Any, Local, Any, dict[str, Any]]:
     """A client in the middle of its second round, in float64: the model has moved, and shared values are not zero."""
     captured: dict[str, Any] = {}
     spec = spec_for(algorithm)
+    algorithm.rounds = 4
     with federation(algorithm, domains(2), spec) as fed:
         state = algorithm.start(initial(spec).state())
         for number in (1, 2):
@@ -262,6 +264,7 @@ def test_only_what_is_declared_leaves_a_client_and_its_bytes_are_counted(name: s
     algorithm = make(name)
     spec = spec_for(algorithm)
     seen: list[tuple[str, Replies]] = []
+    algorithm.rounds = 2  # a method with stages shows both
     with federation(algorithm, domains(2), spec) as fed:
         spy = Spy(fed, lambda phase, shared, replies: seen.append((phase, replies)))
         state = algorithm.start(initial(spec).state())
@@ -294,6 +297,7 @@ def test_it_survives_a_client_that_fails_and_one_that_replies_with_nan(name: str
     poisoned = Domain("poisoned", torch.full_like(good[0].x, float("nan")), good[0].y)
     broken = Domain("broken", good[0].x[:, :2].clone(), good[0].y)
     spec = spec_for(algorithm)
+    algorithm.rounds = 2
     with federation(algorithm, [good[0], poisoned, broken, good[1]], spec) as fed:
         state = algorithm.start(initial(spec).state())
         for number in (1, 2):

@@ -20,7 +20,7 @@ epoch is kept, and averaging can be uniform, as most papers on unseen domains do
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -119,10 +119,12 @@ class FedAvg:
         super().__init_subclass__(**kwargs)
         inherit_declarations(cls)
 
-    def __init__(self, params: Params | None = None, server: FedAvg | None = None) -> None:
+    def __init__(self, params: Params | None = None, server: FedAvg | None = None, rounds: int | None = None) -> None:
         self.params: Any = params if params is not None else self.Params()
         #: The method right of the '+' whose `rule` replaces this one's, if any.
         self.server = server
+        #: How many rounds the run has, for a method that does not do the same in all; None where nobody has said.
+        self.rounds = rounds
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         """Refuse a model, a kind of task or a number of clients that the method cannot work with (AlgorithmError)."""
@@ -156,8 +158,7 @@ class FedAvg:
         optimizer = LocalOptimizer(p.optimizer, p.lr, p.momentum, p.weight_decay)
         total = torch.zeros(())
         model.train()
-        least = 2 if model.layout.buffers else 1  # BatchNorm cannot normalise one row
-        for batch in client.batches(p.batch_size, self.epochs(client.round), p.local_steps, least):
+        for batch in self.batches(client, model):
             loss = self.loss(model, batch, **shared)
             model.backward(loss)
             self.adjust(model.gradient, local)
@@ -169,11 +170,15 @@ class FedAvg:
         }
         return {**reply, **share_buffers(client, model)}
 
+    def batches(self, client: Client, model: Model) -> Iterator[Batch]:
+        """The mini-batches of local training in this round, one a local step."""
+        least = 2 if model.layout.buffers else 1  # BatchNorm cannot normalise one row
+        return client.batches(self.params.batch_size, self.epochs(client.round), self.params.local_steps, least)
+
     def epochs(self, round: int) -> int:
         """Local epochs of a round."""
-        schedule: tuple[int, ...] | None = self.params.schedule
-        local_epochs: int = self.params.local_epochs
-        return schedule[min(round, len(schedule)) - 1] if schedule else local_epochs
+        schedule: tuple[int, ...] = self.params.schedule or (self.params.local_epochs,)
+        return schedule[min(round, len(schedule)) - 1]
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """The local objective on a batch: the risk, plus any term that needs the data."""

@@ -142,8 +142,8 @@ def _own_fields(server: type[FedAvg], base: type[BaseModel]) -> dict[str, Any]:
     }
 
 
-def build(name: str, settings: Mapping[str, Any] | None = None) -> FedAvg:
-    """The method or composition of that name with these parameters."""
+def build(name: str, settings: Mapping[str, Any] | None = None, rounds: int | None = None) -> FedAvg:
+    """The method or composition of that name with these parameters, for a run of that many rounds."""
     client, servers = parts(name)
     params_type = params_of(name)
     for key in settings or {}:
@@ -159,7 +159,7 @@ def build(name: str, settings: Mapping[str, Any] | None = None) -> FedAvg:
             f"{name}: {where} = {first['input']!r}: {message}" if where else f"{name}: {message}"
         ) from error
     ruling = [s for s in servers if "rule" in s.server_half]
-    return client(params, ruling[0](params) if ruling else None)
+    return client(params, ruling[0](params) if ruling else None, rounds)
 
 
 def check_parameter(key: str, params: type[BaseModel], name: str) -> None:

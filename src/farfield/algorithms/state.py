@@ -71,6 +71,17 @@ class State:
             round=self.round + 1,
         )
 
+    def replace_model(
+        self,
+        model: ModelState,
+        diagnostics: Mapping[str, float] | None = None,
+        notes: Sequence[str] = (),
+        **extras: Tensor,
+    ) -> State:
+        """The next state with this model as it is: for a round that computes the model itself, not a direction."""
+        kept = self.keep(diagnostics, **extras)
+        return replace(kept, model=model, notes=tuple(notes))
+
     def keep(self, diagnostics: Mapping[str, float] | None = None, **extras: Tensor) -> State:
         """The next state with the same model: for a round that changes only what the method keeps."""
         return replace(

@@ -61,6 +61,7 @@ def bench(
     held_out: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
+    communications: int | Sequence[int] | None = None,
     partition: str | None = None,
     clients: int | None = None,
     cohort: int | None = None,
@@ -80,6 +81,7 @@ def bench(
 ) -> BenchResult:
     """Leave-one-domain-out: every method, on every held-out domain, for every seed.
 
+    `communications` splits the same local epochs into so many rounds, or synchronises after the epochs listed.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given) and can be resumed from there.
     """
@@ -90,6 +92,7 @@ def bench(
         held_out=held_out,
         seeds=seeds,
         rounds=rounds,
+        communications=communications,
         partition=partition,
         clients=clients,
         cohort=cohort,

@@ -103,7 +103,7 @@ class Plan(BaseModel):
         return self.evaluate_every * self.rounds_of[name] // self.rounds
 
     def algorithm(self, name: str) -> FedAvg:
-        return build(name, self.settings[name])
+        return build(name, self.settings[name], self.rounds_of[name])
 
     def spec_for(self, algorithm: FedAvg) -> ModelSpec:
         """The model with what this method needs of it."""
@@ -135,6 +135,7 @@ def make_plan(
     held_out: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
+    communications: int | Sequence[int] | None = None,
     partition: str | None = None,
     clients: int | None = None,
     cohort: int | None = None,
@@ -151,11 +152,17 @@ def make_plan(
 
     `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step a
     round (FedSGD, FedILC) as many rounds as the others make steps.
+    `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
     """
     try:
         chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
         model_settings, method_settings = _sort_settings(settings or {}, chosen)
+        if communications is not None and not isinstance(communications, int) and rounds is not None:
+            raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
         rounds = _positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
+        resolved = {name: _resolve(name, task, method_settings[name]) for name in chosen}
+        if communications is not None:
+            rounds, resolved = _synchronise(communications, rounds, resolved, method_settings)
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
         plan = Plan(
             task=task.name,
@@ -174,7 +181,7 @@ def make_plan(
             quorum=_share("quorum", quorum),
             deadline=deadline if deadline is None else _positive("deadline", deadline),
             model=_model(task, model_settings),
-            settings={name: _resolve(name, task, method_settings[name]) for name in chosen},
+            settings=resolved,
         )
         _check_against(plan, task)
         if equal_steps:
@@ -267,6 +274,48 @@ def _resolve(name: str, task: Task, settings: Mapping[str, Any]) -> dict[str, An
     own = _overridden(client)
     suited = {k: v for k, v in task.defaults.items() if k in known and k not in own}
     return build(name, {**suited, **settings}).params.model_dump(mode="json")  # type: ignore[no-any-return]
+
+
+def schedule(communications: int | Sequence[int], budget: int) -> tuple[int, ...]:
+    """Local epochs of each round: `budget` epochs in as many rounds, as evenly as whole epochs allow, or as listed.
+
+    `schedule(3, 8)` is (2, 3, 3); `schedule([2, 8], …)` synchronises after epochs 2 and 8, so it is (2, 6).
+    """
+    if isinstance(communications, int):
+        if not 1 <= communications <= budget:
+            raise PlanError(
+                f"communications = {communications}: there can be 1 to {budget}, one an epoch, in a budget of {budget} "
+                "local epochs (rounds × local_epochs)"
+            )
+        points = [budget * number // communications for number in range(1, communications + 1)]
+    else:
+        points = list(communications)
+    lengths = tuple(after - before for before, after in zip([0, *points], points, strict=False))
+    if not lengths or min(lengths) < 1:
+        raise PlanError(f"communications must be epochs from 1 on, each after the one before, not {points}")
+    return lengths
+
+
+def _synchronise(
+    communications: int | Sequence[int],
+    rounds: int,
+    settings: Mapping[str, Mapping[str, Any]],
+    given: Mapping[str, Mapping[str, Any]],
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The number of rounds, and every method's settings with its schedule, if it trains in local epochs at all."""
+    listed = not isinstance(communications, int)
+    scheduled: dict[str, dict[str, Any]] = {}
+    for name, values in settings.items():
+        scheduled[name] = dict(values)
+        if "train" not in parts(name)[0].phases:
+            continue
+        for other in ("schedule", "local_steps", *(["local_epochs"] if listed else [])):
+            if given[name].get(other) is not None or (values.get(other) is not None and other == "local_steps"):
+                raise PlanError(f"communications decide the local epochs of a round, and so does {name}'s {other}")
+        scheduled[name]["schedule"] = list(schedule(communications, rounds * values["local_epochs"]))
+    if isinstance(communications, int):
+        return _positive("communications", communications), scheduled
+    return len(schedule(communications, 0)), scheduled
 
 
 def _overridden(client: type[FedAvg]) -> set[str]:

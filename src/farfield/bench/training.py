@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ def train(
     out: str | Path,
     *,
     rounds: int | None = None,
+    communications: int | Sequence[int] | None = None,
     seed: int = 0,
     partition: str | None = None,
     clients: int | None = None,
@@ -74,6 +75,7 @@ def train(
         algorithms=[algorithm],
         seeds=[seed],
         rounds=rounds,
+        communications=communications,
         partition=partition,
         clients=clients,
         cohort=cohort,

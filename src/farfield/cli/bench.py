@@ -17,7 +17,7 @@ from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts,
 from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
 from farfield.cli.progress import SweepDisplay
-from farfield.cli.settings import comma_list, parse_settings, seed_list
+from farfield.cli.settings import comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
 from farfield.tasks import load
 
@@ -39,6 +39,13 @@ def bench(
     held_out: Annotated[str, typer.Option(help="Domains to hold out one by one, with commas, or 'all'.")] = "all",
     seeds: Annotated[str, typer.Option(help="How many seeds, or which ones, with commas.")] = "3",
     rounds: Annotated[int | None, typer.Option(help="Rounds of a run; the task's own number by default.")] = None,
+    communications: Annotated[
+        str | None,
+        typer.Option(
+            help="Synchronise so often, or after these epochs (with commas), with the same local epochs in all.",
+            show_default=False,
+        ),
+    ] = None,
     clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
     cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
     partition: Annotated[
@@ -104,6 +111,7 @@ def bench(
         held_out=comma_list(held_out),
         seeds=seed_list(seeds),
         rounds=rounds,
+        communications=communication_list(communications),
         partition=partition,
         clients=clients,
         cohort=cohort,

@@ -25,6 +25,17 @@ def seed_list(text: str) -> int | list[int]:
     return numbers if "," in text else numbers[0] if numbers else 0
 
 
+def communication_list(text: str | None) -> int | list[int] | None:
+    """'4' means four synchronisations; '8,16,64' means after these epochs. None stays None."""
+    if text is None:
+        return None
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--communications takes a number, or epochs with commas, not '{text}'") from None
+    return numbers if "," in text else numbers[0]
+
+
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """`["lr=0.05", "model.hidden=[32,32]", "weighting=uniform"]` as a dict. Values are TOML, or else plain text."""
     settings: dict[str, Any] = {}

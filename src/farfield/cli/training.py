@@ -18,7 +18,7 @@ from farfield.bench import load_model
 from farfield.bench import train as train_model
 from farfield.bench.job import Progress as RunProgress
 from farfield.cli.console import messages, output
-from farfield.cli.settings import parse_settings
+from farfield.cli.settings import communication_list, parse_settings
 from farfield.errors import UserError
 from farfield.models import ModelSpec
 from farfield.tasks import load
@@ -29,6 +29,10 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
     algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
+    communications: Annotated[
+        str | None,
+        typer.Option(help="As for bench: how often to synchronise, or after which epochs.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
     cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
@@ -67,6 +71,7 @@ def train(
             algorithm,
             out,
             rounds=rounds,
+            communications=communication_list(communications),
             seed=seed,
             partition=partition,
             clients=clients,

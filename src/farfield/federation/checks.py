@@ -55,9 +55,10 @@ def _fault_of(name: str, value: Tensor | float | int, declared: Sends, layout: L
         want is not None and want != got for want, got in zip(sizes, shape, strict=True)
     ):
         return f"'{name}' has shape {shape}, declared as {declared.dimensions} = {sizes}"
-    wanted = torch.int64 if declared.integers else torch.get_default_dtype()
-    if value.dtype != wanted:
-        return f"'{name}' has dtype {value.dtype}, declared as {wanted}"
+    floats, integers = torch.get_default_dtype(), torch.int64
+    wanted = {True: [integers], False: [floats], None: [floats, integers]}[declared.integers]
+    if value.dtype not in wanted:
+        return f"'{name}' has dtype {value.dtype}, declared as {' or '.join(map(str, wanted))}"
     if value.is_floating_point() and not bool(torch.isfinite(value).all()):
         return f"'{name}' is not finite"
     return None

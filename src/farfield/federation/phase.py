@@ -45,8 +45,8 @@ class Sends:
     meaning: str
     server_sees: Literal["each", "sum"] = "each"
     optional: bool = False
-    #: Whether the tensor holds integers (int64), such as labels, instead of the model's floats.
-    integers: bool = False
+    #: Whether the tensor holds integers (int64) instead of the model's floats; None where both can be, as for labels.
+    integers: bool | None = False
     warning: str = ""
 
     def __post_init__(self) -> None:

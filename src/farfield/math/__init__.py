@@ -12,8 +12,10 @@ from farfield.math.diagnostics import (
 from farfield.math.gaussian import class_gaussians, gaussian_kl
 from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean
 from farfield.math.head_gradients import head_gradient_variance, linear_head_gradient
+from farfield.math.head_mixture import HeadMixture, mix_heads
 from farfield.math.invariance import (
     fish_inner_product,
+    fish_step,
     fishr_penalty,
     group_dro_weights,
     irm_penalty,
@@ -22,6 +24,7 @@ from farfield.math.invariance import (
 from farfield.math.linear_sem import erm_solution, invariant_solution, local_solution, one_shot_average, population_risk
 from farfield.math.masks import and_mask, masked_mean, sand_mask, sign_agreement
 from farfield.math.matching import Matching, matching_direction
+from farfield.math.newton import Minimum, newton_minimum
 from farfield.math.proximal import proximal_gradient, proximal_penalty
 from farfield.math.server_step import adam_step, sgd_step, yogi_step
 from farfield.math.splits import order_of_clients, share_rows, split_domains
@@ -29,7 +32,9 @@ from farfield.math.splits import order_of_clients, share_rows, split_domains
 __all__ = [
     "Fairness",
     "GeometricAccumulator",
+    "HeadMixture",
     "Matching",
+    "Minimum",
     "adam_step",
     "and_mask",
     "class_gaussians",
@@ -38,6 +43,7 @@ __all__ = [
     "erm_solution",
     "fairness",
     "fish_inner_product",
+    "fish_step",
     "fishr_penalty",
     "gaussian_kl",
     "gradient_cosines",
@@ -49,6 +55,8 @@ __all__ = [
     "local_solution",
     "masked_mean",
     "matching_direction",
+    "mix_heads",
+    "newton_minimum",
     "one_shot_average",
     "order_of_clients",
     "population_risk",

@@ -1,0 +1,214 @@
+"""FedLOE: overfit locally, then learn how to put the local experts together.
+
+Each client is an expert on its own domain. Stage 1 is FedAvg with few communications: local models, averaged. Stage 2
+freezes the featurizer, lets every client overfit a head of its own, and learns the mixture of the heads on tuning rows
+with an objective of centralized domain generalization instead of taking the mean.
+
+    Anonymous. FedLOE: Federated Domain Generalization via Locally Overfit Ensemble. Under review, 2023. Section 4,
+    equations 10 to 12; Algorithm 1 and the penalties in appendix C.
+
+Stage 1, rounds 1 … R₁: FedAvg on the rows that are not for tuning. Stage 2, the other rounds:
+
+    ψ_c  = argmin L_c(θ, ψ), by some epochs from the common head, θ frozen                                        (10)
+    φ    = argmin Σ_c p(c) E_c[ℓ(Σ_j φ_j ŷ_j, y)] + λ r(φ),  φ ∈ R^C, on all clients' tuning predictions          (11)
+    ψ    ← Σ_c φ_c ψ_c                                                                                            (12)
+
+r is nothing here, and IRM, V-REx or Fish in `fedloe_penalised.py`; `math.HeadMixture` has the formulas. Heads are
+linear, so that mixing heads is mixing predictions, and (11) has as many unknowns as there are clients: it is solved by
+Newton's method.
+
+Differs from the paper in: (11) is solved to its optimum instead of by a few SGD steps with weight decay 5e-4; instead
+there is a ridge on φ − p, without which there is no optimum where the tuning rows are separable; IRM averages over
+clients instead of adding up, and Fish over pairs; V-REx is the variance of the clients' risks (section 2.1), and that
+of the losses inside a client (appendix C.1) is `variance=within`; groups are clients, the published code's are domains
+(`groups=domains`); local steps are FedAvg's, though a tenth of the rows is set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import ceil
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from farfield.algorithms.fedavg import FedAvg, load_own_buffers
+from farfield.algorithms.local_optimizer import LocalOptimizer
+from farfield.algorithms.registry import AlgorithmError, register
+from farfield.algorithms.state import State
+from farfield.federation.client import Batch, Client
+from farfield.federation.federation import Federation, Replies, Reply
+from farfield.federation.phase import SCALAR, Free, Named, Sends, phase
+from farfield.math import HeadMixture, mix_heads
+from farfield.models import Model, ModelSpec, ModelState, task_loss
+
+Regularizer = Literal["none", "irm", "rex", "fish"]
+#: With more clients than this, their weights are recorded as a range only.
+SHOWN_WEIGHTS = 20
+ROWS = Free("tuning rows")
+REVEALS = "predictions and labels of the tuning rows leave the client, and the server sees them one by one"
+
+
+class FedLOE(FedAvg):
+    """Both stages; the variants say with which penalty φ is fitted."""
+
+    family: ClassVar[str] = "ensemble"
+    paper: ClassVar[str] = "FedLOE: Federated Domain Generalization via Locally Overfit Ensemble, under review, 2023"
+    differences: ClassVar[tuple[str, ...]] = (
+        "φ's problem is solved to its optimum instead of by a few SGD steps",
+        "a ridge on φ − p instead of weight decay: without it there is no optimum where tuning rows are separable",
+        "penalties are means over clients (Fish: over pairs), so that λ does not depend on their number",
+        "λ of IRM and V-REx is 1; the paper's 100 was for a few SGD steps and is too much for the optimum",
+        "a φ that predicts next to nothing, which satisfies IRM and V-REx, is refused: the mean, and an event",
+        "groups are clients as in eq. 11; the published code's are domains: groups=domains",
+        "local steps are FedAvg's, although the tuning rows are not trained on",
+    )
+    phases: ClassVar[tuple[str, ...]] = ("train", "train_head", "predict_tuning")
+    fedavg_when: ClassVar[Mapping[str, Any] | None] = {"stage2": 0.0, "tuning": 0.0}
+    regularizer: ClassVar[Regularizer] = "none"
+
+    class Params(FedAvg.Params):
+        tuning: float = Field(0.1, ge=0, lt=1, description="share of a client's rows set aside for fitting φ")
+        stage2: float = Field(0.25, ge=0, lt=1, description="share of the rounds, the last ones, that are stage 2")
+        head_epochs: int | None = Field(None, ge=1, description="E₂, head epochs of a round; as in stage 1 by default")
+        head_lr: float | None = Field(None, gt=0, description="step size of the heads; lr by default")
+        head_optimizer: Literal["sgd", "adam"] | None = Field(None, description="of the heads; optimizer by default")
+        head_weight_decay: float | None = Field(None, ge=0, description="of the heads; weight_decay by default")
+        groups: Literal["clients", "domains"] = Field("clients", description="what φ's objective compares")
+        ridge: float = Field(0.05, ge=0, description="ρ, weight of ρ/2 ‖φ − p‖² beside the risk")
+
+        @model_validator(mode="after")
+        def _something_to_tune_on(self) -> Any:
+            if self.stage2 and not self.tuning:
+                raise ValueError("stage 2 fits φ on tuning rows; set tuning over 0, or stage2=0 to go without")
+            return self
+
+    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
+        if spec.head != "linear":
+            reason = "mixing heads is mixing predictions for linear heads only"
+            raise AlgorithmError(f"{self.name} cannot work with an {spec.head} head: {reason}; set model.head=linear")
+        if self.params.stage2 and self.rounds == 1:
+            raise AlgorithmError(f"{self.name} has two stages and needs at least 2 rounds, not 1")
+
+    def in_second_stage(self, state: State) -> bool:
+        if not self.params.stage2:
+            return False
+        if self.rounds is None:
+            raise AlgorithmError(f"{self.name} has stages and must be told the number of rounds: build(…, rounds=30)")
+        last: int = max(1, round(self.params.stage2 * self.rounds))
+        return state.round >= max(1, self.rounds - last)
+
+    def round(self, fed: Federation, state: State) -> State:
+        if not self.in_second_stage(state):
+            return super().round(fed, state)
+        experts = fed.map(self.train_head, state.model)
+        heads, shares = experts.stack("head"), experts.weights(self.params.weighting)
+        answers = fed.map(self.predict_tuning, state.model, heads=heads)
+        phi, diagnostics, notes = self.fit(answers, shares)
+        mixed = mix_heads(heads, phi)
+        parameters = state.model.parameters.clone()
+        parameters[-len(mixed) :] = mixed  # the head comes last
+        diagnostics = {"loss": float(experts.stack("loss").double() @ shares), **diagnostics}
+        if len(phi) <= SHOWN_WEIGHTS:
+            diagnostics |= {f"phi_{r.client}": float(weight) for r, weight in zip(experts, phi, strict=True)}
+        return state.replace_model(ModelState(parameters, state.model.buffers), diagnostics, notes)
+
+    # The client half.
+
+    def batches(self, client: Client, model: Model, epochs: int | None = None) -> Iterator[Batch]:
+        """As many steps as FedAvg makes on all rows, on those that are not for tuning."""
+        p = self.params
+        passes = ceil(client.samples / p.batch_size) if p.batch_size else 1
+        client.training, _ = client.carve(p.tuning, "tuning")
+        steps = p.local_steps or passes * (epochs or self.epochs(client.round))
+        return client.batches(p.batch_size, steps=steps, least=2 if model.layout.buffers else 1)
+
+    @phase(
+        head=Sends("head", "the client's own head, trained on its rows with the featurizer frozen"),
+        loss=Sends(SCALAR, "mean training loss over the head's steps"),
+    )
+    def train_head(self, client: Client, model: Model) -> Named:
+        p = self.params
+        load_own_buffers(client, model)
+        model.eval()  # frozen: no dropout, no running statistics
+        decay = p.weight_decay if p.head_weight_decay is None else p.head_weight_decay
+        optimizer = LocalOptimizer(p.head_optimizer or p.optimizer, p.head_lr or p.lr, p.momentum, decay)
+        head, parameters = model.vector[model.layout.head], list(model.head.parameters())
+        total = torch.zeros(())
+        for x, y in self.batches(client, model, p.head_epochs):
+            with torch.no_grad():
+                features = model.features(x)
+            loss = task_loss(model.head(features), y)
+            optimizer.step(head, torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, parameters)]))
+            total += loss.detach()
+        return {"head": head.clone(), "loss": float(total) / max(client.steps, 1)}
+
+    @phase(
+        predictions=Sends((ROWS, Free("clients"), "outputs"), "logits under every client's head", warning=REVEALS),
+        labels=Sends((ROWS,), "labels of the tuning rows", integers=None, warning=REVEALS),
+    )
+    @torch.no_grad()
+    def predict_tuning(self, client: Client, model: Model, heads: Tensor) -> Named:
+        load_own_buffers(client, model)
+        model.eval()
+        _, tuning = client.carve(self.params.tuning, "tuning")
+        batches = list(client.sweep(tuning))
+        features = torch.cat([model.features(x) for x, _ in batches])
+        under = []
+        for head in heads:
+            model.vector[model.layout.head] = head
+            under.append(model.head(features))
+        return {"predictions": torch.stack(under, dim=1), "labels": torch.cat([y for _, y in batches])}
+
+    # The server half of stage 2.
+
+    def fit(self, answers: Replies, shares: Tensor) -> tuple[Tensor, dict[str, float], list[str]]:
+        """φ, what is recorded of it, and notes; the heads' shares do for φ where there is no better one."""
+        sound = Replies(tuple(r for r in answers if _fits(r, len(shares))))
+        notes = [f"client {r.client}'s predictions do not fit the heads" for r in answers if r not in sound.replies]
+        if not sound:
+            return shares, {}, [*notes, "there are no tuning predictions; the heads' shares were taken for φ"]
+        problem = self.problem(sound, shares)
+        phi, doubt = self.solve(problem)
+        if doubt:
+            phi = shares
+            notes.append(f"{doubt}; the heads' shares were taken for φ")
+        values = {"penalty": problem.penalty_value(phi), "tuning_loss": problem.risk(phi)}
+        values |= {"tuning_loss_before": problem.risk(shares), "phi_min": phi.min(), "phi_max": phi.max()}
+        return phi, {name: float(value) for name, value in values.items()}, notes
+
+    def problem(self, answers: Replies, shares: Tensor) -> HeadMixture:
+        p = self.params
+        return HeadMixture.pooled(
+            [torch.as_tensor(r.values["predictions"]) for r in answers],
+            [torch.as_tensor(r.values["labels"]) for r in answers],
+            [r.domain if p.groups == "domains" else str(r.client) for r in answers],
+            answers.weights(p.weighting),
+            centre=shares,
+            penalty="rex-within" if getattr(p, "variance", "") == "within" else self.regularizer,
+            lam=getattr(p, "lam", 0.0),
+            ridge=p.ridge,
+        )
+
+    def solve(self, problem: HeadMixture) -> tuple[Tensor, str]:
+        """φ, and why it cannot be used, if so."""
+        found = problem.solve(getattr(self.params, "anneal", 0))
+        if not found.converged:
+            return found.x, f"no minimum in φ was found (gradient {found.gradient_norm:.1e})"
+        return found.x, "the penalty made φ predict next to nothing" if problem.collapsed(found.x) else ""
+
+
+def _fits(reply: Reply, heads: int) -> bool:
+    """Whether an answer is about these heads, with a label from the classes for each of its rows."""
+    predictions, labels = torch.as_tensor(reply.values["predictions"]), torch.as_tensor(reply.values["labels"])
+    known = labels.is_floating_point() or bool(((labels >= 0) & (labels < max(2, predictions.shape[2]))).all())
+    return 0 < len(labels) == len(predictions) and predictions.shape[1] == heads and known
+
+
+@register
+class FedLOEERM(FedLOE):
+    """Locally overfit heads, mixed for the least risk on the clients' tuning rows."""
+
+    name: ClassVar[str] = "fedloe-erm"
