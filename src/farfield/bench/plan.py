@@ -21,7 +21,7 @@ from farfield.protocol.selection import RULES, rule_named
 from farfield.tasks.partition import Partition, make_clients
 from farfield.tasks.task import Task
 
-DEFAULT_ALGORITHMS = ("erm", "local-only", "fedavg", "fedprox", "scaffold")
+DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
 DEFAULT_RULES = ("source-validation", "last", "oracle")
 DEFAULT_ROUNDS = 30
 LONGEST_NAME = 80

@@ -58,6 +58,21 @@ def load(name: str) -> Preset:
     return Preset(name, content["task"], about, options, _dotted(content.get("set", {})))
 
 
+def with_preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan's options: what was given (not None), else what the preset says; settings are merged key by key."""
+    chosen = {key: value for key, value in given.items() if value is not None}
+    if name is None:
+        return chosen
+    preset = load(name)
+    options = dict(preset.options)
+    if "select" in options:
+        options["rules"] = options.pop("select")
+    if isinstance(options.get("communications"), str):
+        numbers = [int(part) for part in options["communications"].split(",")]
+        options["communications"] = numbers if len(numbers) > 1 else numbers[0]
+    return {**options, **chosen, "settings": {**preset.settings, **chosen.get("settings", {})}}
+
+
 def _dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in settings.items():

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from farfield.algorithms import use
+from farfield.bench import presets
 from farfield.bench.api import BenchResult, execute
 from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts, make_plan
 from farfield.bench.sweep import open_sweep
@@ -25,7 +26,9 @@ ENGINES = {"local": "all clients on this machine, in one process or in N workers
 
 
 def bench(
-    task: Annotated[str, typer.Argument(help="A task; see 'farfield list tasks'.")],
+    task: Annotated[
+        str | None, typer.Argument(help="A task; see 'farfield list tasks'. A preset's own by default.")
+    ] = None,
     algorithms: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +40,7 @@ def bench(
         ),
     ] = None,
     held_out: Annotated[str, typer.Option(help="Domains to hold out one by one, with commas, or 'all'.")] = "all",
-    seeds: Annotated[str, typer.Option(help="How many seeds, or which ones, with commas.")] = "3",
+    seeds: Annotated[str | None, typer.Option(help="How many seeds, or which ones, with commas. Default: 3.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of a run; the task's own number by default.")] = None,
     communications: Annotated[
         str | None,
@@ -56,25 +59,31 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    validation: Annotated[float, typer.Option(help="Share of the source rows kept for validation.")] = 0.1,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of the source rows kept for validation. Default: 0.1.")
+    ] = None,
     select: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Selection rules, the main one first: last, source-validation, leave-one-domain-out "
-            "(trains inner runs too), oracle."
+            f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
         ),
-    ] = ",".join(DEFAULT_RULES),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="A paper's settings, see 'farfield list presets'; other options win over it.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, model.head=mlp."),
     ] = None,
     equal_steps: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--equal-steps/--equal-rounds",
-            help="Methods with one step a round get as many rounds as the others make steps, or the same rounds.",
+            help="Methods with one step a round get as many rounds as the others make steps (the default), or the "
+            "same rounds.",
         ),
-    ] = True,
+    ] = None,
     engine: Annotated[str, typer.Option(help="How clients are reached; see 'farfield list engines'.")] = "local",
     workers: Annotated[int, typer.Option(help="Processes that share the clients of one run.")] = 1,
     parallel: Annotated[
@@ -104,27 +113,30 @@ def bench(
         raise UserError(f"--json: there is no folder '{json_file.parent}' to write to")
     for path in use_file or []:
         use(path)
-    loaded = load(task)
-    plan = make_plan(
-        loaded,
-        algorithms=comma_list(algorithms),
-        held_out=comma_list(held_out),
-        seeds=seed_list(seeds),
-        rounds=rounds,
-        communications=communication_list(communications),
-        partition=partition,
-        clients=clients,
-        cohort=cohort,
-        validation=validation,
-        evaluate_every=evaluate_every,
-        rules=comma_list(select),
-        quorum=quorum,
-        deadline=deadline,
-        equal_steps=equal_steps,
-        settings=parse_settings(settings or []),
-    )
+    if task is None and preset is None:
+        raise UserError("give a task, or a --preset that names one; see 'farfield list tasks'")
+    name = task if task is not None else presets.load(str(preset)).task
+    loaded = load(name)
+    given = {
+        "algorithms": comma_list(algorithms),
+        "held_out": comma_list(held_out),
+        "seeds": None if seeds is None else seed_list(seeds),
+        "rounds": rounds,
+        "communications": communication_list(communications),
+        "partition": partition,
+        "clients": clients,
+        "cohort": cohort,
+        "validation": validation,
+        "evaluate_every": evaluate_every,
+        "rules": comma_list(select),
+        "quorum": quorum,
+        "deadline": deadline,
+        "equal_steps": equal_steps,
+        "settings": parse_settings(settings or []),
+    }
+    plan = make_plan(loaded, **presets.with_preset(preset, given))
     check_counts(workers, parallel, checkpoint_every)
-    folder = out if out is not None else Path("runs") / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = out if out is not None else Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     open_sweep(plan, folder, resume=resume, fresh=fresh)
     started = time.monotonic()
     try:
