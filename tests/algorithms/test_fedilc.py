@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from farfield.algorithms import AlgorithmError, build
+from farfield.algorithms import AlgorithmError, build, fedilc
 from farfield.federation.federation import Replies, Reply
 from farfield.math import head_gradient_variance, weighted_geometric_mean
 from farfield.models import ModelSpec, build_model
@@ -88,10 +88,12 @@ def penalty(vector: Tensor, chosen: Sequence[Domain], spec: ModelSpec) -> float:
     return float((stacked - stacked.mean(dim=0)).square().sum())
 
 
+@pytest.mark.parametrize("at_once", [1024, 7])
 @pytest.mark.parametrize("head", ["linear", "mlp"])
 def test_the_parts_add_up_to_finite_differences_of_the_whole_penalty_through_the_featurizer(
-    double: None, head: str
+    double: None, head: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fedilc, "ROWS_AT_ONCE", at_once)
     spec = SPEC.model_copy(update={"head": head, "head_hidden": 5})
     chosen = [Domain(d.name, d.x.double(), d.y) for d in domains(3)]
     algorithm = build("fedilc-inter-geo")
@@ -99,7 +101,9 @@ def test_the_parts_add_up_to_finite_differences_of_the_whole_penalty_through_the
     start = model.vector.clone()
     clients = [AllRows(d).client for d in chosen]
     variances = torch.stack([algorithm.gradient_and_variance(c, model)["variance"] for c in clients])
-    total = sum(algorithm.variance_gradient(c, model, variances.mean(dim=0))["penalty_gradient"] for c in clients)
+    total = sum(
+        algorithm.variance_gradient(c, model, variances.mean(dim=0))["penalty_gradient"].clone() for c in clients
+    )
     for seed in range(3):
         direction = torch.randn(len(start), generator=torch.Generator().manual_seed(seed))
         step = 1e-5

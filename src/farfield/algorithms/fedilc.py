@@ -46,6 +46,8 @@ from farfield.models import Model, ModelSpec, task_loss
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
 #: Samples whose gradients are held at once when a client averages over samples.
 SAMPLES_AT_ONCE = 64
+#: Rows that pass through the model at once.
+ROWS_AT_ONCE = 1024
 
 
 class FedILC(FedAvg):
@@ -87,23 +89,27 @@ class FedILC(FedAvg):
         loss=Sends(SCALAR, "mean training loss"),
     )
     def gradient(self, client: Client, model: Model) -> Named:
-        gradient, loss = self._own_gradient(client, model)
+        gradient, loss, _ = self._own_gradient(client, model)
         return {"gradient": gradient, "loss": loss}
 
-    def _own_gradient(self, client: Client, model: Model) -> tuple[Tensor, float]:
+    def _own_gradient(self, client: Client, model: Model) -> tuple[Tensor, float, Tensor | None]:
+        """The client's gradient and loss, and what the final layer saw, where that came with it."""
         client.steps += 1
         client.examples += client.samples
         model.train()
         total = 0.0
         if self.in_client == "rows":
             gradient = torch.zeros_like(model.vector)
-            for x, y in client.sweep(client.training):
-                loss = task_loss(model(x), y) * (len(y) / client.samples)
+            seen = []
+            for x, y in client.sweep(client.training, ROWS_AT_ONCE):
+                inside = model.head.before_last(model.features(x))
+                loss = task_loss(model.head.last(inside), y) * (len(y) / client.samples)
                 model.backward(loss)
                 gradient += model.gradient
                 total += float(loss.detach())
-            return gradient, total
-        steps, seen = client.steps, client.examples
+                seen.append(inside.detach())
+            return gradient, total, torch.cat(seen)
+        steps, examples = client.steps, client.examples
         accumulator = GeometricAccumulator(len(model.vector), self.params.zeros)
         mean = torch.zeros_like(model.vector, dtype=torch.float64)
         for rows, loss in self._environments(client, model):
@@ -111,9 +117,9 @@ class FedILC(FedAvg):
             mean += rows.sum(dim=0, dtype=torch.float64)
             total += float(loss)
         # The passes above are one gradient, however many batches it is made of.
-        client.steps, client.examples = steps, seen
+        client.steps, client.examples = steps, examples
         chosen = accumulator.result() if self.in_client == "geometric" else mean / accumulator.rows
-        return chosen.to(model.vector.dtype), total / accumulator.rows
+        return chosen.to(model.vector.dtype), total / accumulator.rows, None
 
     def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
         """Gradients of the environments inside a client, some rows at a time, with the sum of their losses."""
@@ -175,30 +181,41 @@ class FedILCWithFishr(FedILC):
         loss=Sends(SCALAR, "mean training loss"),
     )
     def gradient_and_variance(self, client: Client, model: Model) -> Named:
-        gradient, loss = self._own_gradient(client, model)
+        gradient, loss, inputs = self._own_gradient(client, model)
+        labels = client.training.take(torch.arange(client.samples)).y
         with torch.no_grad():
-            inputs, labels = _inputs_of_final_layer(client, model)
+            inputs = _inputs_of_final_layer(client, model) if inputs is None else inputs
             weight, bias = head_gradient_variance(inputs, model.head.last(inputs), labels)
         return {"gradient": gradient, "variance": _flat(model, weight, bias), "loss": loss}
 
     @phase(penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"))
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
         model.train()
+        if client.samples <= ROWS_AT_ONCE:
+            x, y = client.training.take(torch.arange(client.samples))
+            inside = model.head.before_last(model.features(x))
+            variance = _flat(model, *head_gradient_variance(inside, model.head.last(inside), y))
+            model.backward((variance - mean_variance).square().sum())
+            return {"penalty_gradient": model.gradient}
+        return {"penalty_gradient": self._in_parts(client, model, mean_variance)}
+
+    def _in_parts(self, client: Client, model: Model, mean_variance: Tensor) -> Tensor:
+        """The same gradient from parts of the rows, so that memory does not grow with their number."""
+        labels = client.training.take(torch.arange(client.samples)).y
         with torch.no_grad():
-            inputs, labels = _inputs_of_final_layer(client, model)
+            inputs = _inputs_of_final_layer(client, model)
             logits = model.head.last(inputs)
             weight, bias = head_gradient_variance(inputs, logits, labels)
             deviation = 2 * (_flat(model, weight, bias).double() - mean_variance.double())
             errors = residuals(logits.double(), labels)
             mean = (errors.T @ inputs.double() / len(labels), errors.mean(dim=0))
         total = torch.zeros_like(model.vector)
-        for x, y in client.sweep(client.training):
-            features = model.features(x)
-            inside = model.head.before_last(features)
+        for x, y in client.sweep(client.training, ROWS_AT_ONCE):
+            inside = model.head.before_last(model.features(x))
             part = _weighted_squares(inside, residuals(model.head.last(inside).double(), y), mean, deviation, model)
             model.backward(part / client.samples)
             total += model.gradient
-        return {"penalty_gradient": total}
+        return total
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         super().check(spec, kind, clients)
@@ -260,9 +277,9 @@ class IntraGeo(FedILCWithFishr):
         )
 
 
-def _inputs_of_final_layer(client: Client, model: Model) -> tuple[Tensor, Tensor]:
-    parts = [(model.head.before_last(model.features(x)), y) for x, y in client.sweep(client.training)]
-    return torch.cat([p for p, _ in parts]), torch.cat([y for _, y in parts])
+def _inputs_of_final_layer(client: Client, model: Model) -> Tensor:
+    batches = client.sweep(client.training, ROWS_AT_ONCE)
+    return torch.cat([model.head.before_last(model.features(x)) for x, _ in batches])
 
 
 def _ratio(direction: Tensor, updates: Tensor) -> float:
