@@ -31,7 +31,7 @@ from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation
 from farfield.federation.phase import SCALAR, Named, Sends, phase
-from farfield.math import ema, linear_head_gradient, weighted_mean
+from farfield.math import aligned_cross_entropy, ema, linear_head_gradient, weighted_mean
 from farfield.models import Model, ModelState, task_loss
 
 
@@ -100,17 +100,24 @@ class FedIIR(FedAvg):
         features = model.features(batch.x)
         if self.params.gamma == 0.0:
             return task_loss(model.head(features), batch.y)
-        risk, gradient = _head_gradient(model, features, batch.y, differentiable=True)
-        weight: float = self.params.gamma / 2 if self.params.half else self.params.gamma
+        gamma: float = self.params.gamma if self.params.half else 2 * self.params.gamma
         target: Tensor = shared["target"]
-        return risk + weight * (gradient - target).square().sum()
+        if _is_closed_form(model, batch.y):
+            last = model.head.last
+            return aligned_cross_entropy(features, last.weight, last.bias, batch.y, target, gamma)
+        risk, gradient = _head_gradient(model, features, batch.y, differentiable=True)
+        return risk + gamma / 2 * (gradient - target).square().sum()
+
+
+def _is_closed_form(model: Model, y: Tensor) -> bool:
+    return model.spec.head == "linear" and not y.is_floating_point()
 
 
 def _head_gradient(model: Model, features: Tensor, y: Tensor, differentiable: bool) -> tuple[Tensor, Tensor]:
     """The risk and its gradient by the head, flat, in the order of the head's part of the parameter vector."""
     logits = model.head(features)
     risk = task_loss(logits, y)
-    if model.spec.head == "linear" and not y.is_floating_point():
+    if _is_closed_form(model, y):
         weight, bias = linear_head_gradient(features, logits, y)
         return risk, torch.cat([weight.reshape(-1), bias]) if model.spec.head_bias else weight.reshape(-1)
     parts = torch.autograd.grad(risk, list(model.head.parameters()), create_graph=differentiable)

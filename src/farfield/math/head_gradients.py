@@ -11,6 +11,8 @@ cross-entropy with targets in [0, 1]. Weight results are (K, d), bias results (K
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -79,3 +81,71 @@ def _aligned(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return logits, targets.reshape(-1, 1).to(logits.dtype)
     classes = torch.arange(logits.shape[1], device=logits.device)
     return logits, (targets.unsqueeze(1) == classes).to(logits.dtype)
+
+
+def aligned_cross_entropy(
+    features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, target: Tensor, gamma: float
+) -> Tensor:
+    """FedIIR's local objective for a linear head: mean cross-entropy + γ/2 ‖its gradient by the head − target‖².
+
+    `target` is flat, weight first. Equal to writing the penalty with `linear_head_gradient`, but the derivatives of
+    both terms are closed forms too, so a step costs hardly more than cross-entropy alone. Differentiable in
+    features, weight and bias once; `target` is a constant.
+    """
+    value: Tensor = _AlignedCrossEntropy.apply(features, weight, bias, targets, target, gamma)
+    return value
+
+
+class _AlignedCrossEntropy(torch.autograd.Function):
+    """With errors E = (P − Y)/n, the head's gradient is G = EᵀZ, g = E summed. For R = γ(G − target), r alike, and
+    s_i = R z_i + r, the derivative by the logits is E_i + (diag p − ppᵀ)s_i / n; by the features, that times W plus
+    E_i R.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        target: Tensor,
+        gamma: float,
+    ) -> Tensor:
+        n, size = len(features), weight.numel()
+        logits = features @ weight.T if bias is None else torch.addmm(bias, features, weight.T)
+        if logits.shape[1] == 1:
+            truth = targets.to(logits.dtype).reshape(-1, 1)
+            risk = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth)
+            probabilities = logits.sigmoid()
+            errors = (probabilities - truth) / n
+        else:
+            logs = logits.log_softmax(dim=1)
+            risk = torch.nn.functional.nll_loss(logs, targets)
+            probabilities = logs.exp()
+            errors = probabilities.index_put(
+                (torch.arange(n), targets), probabilities.new_tensor(-1.0), accumulate=True
+            )
+            errors.div_(n)
+        gap = (errors.T @ features).sub_(target[:size].view_as(weight))
+        pull = features @ gap.T
+        penalty = torch.dot(gap.view(-1), gap.view(-1))
+        if bias is not None:
+            bias_gap = errors.sum(dim=0).sub_(target[size:])
+            pull.add_(bias_gap)
+            penalty = penalty + torch.dot(bias_gap, bias_gap)
+        by_logits = probabilities * pull
+        if logits.shape[1] == 1:
+            by_logits.mul_(1.0 - probabilities)
+        else:
+            by_logits.addcmul_(probabilities, by_logits.sum(dim=1, keepdim=True), value=-1.0)
+        by_logits.mul_(gamma / n).add_(errors)
+        by_features = torch.addmm(by_logits @ weight, errors, gap, alpha=gamma)
+        by_bias = [by_logits.sum(dim=0)] if bias is not None else []
+        ctx.save_for_backward(by_features, by_logits.T @ features, *by_bias)
+        return risk + gamma / 2 * penalty
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        by_features, by_weight, *by_bias = ctx.saved_tensors
+        return grad * by_features, grad * by_weight, grad * by_bias[0] if by_bias else None, None, None, None
