@@ -56,8 +56,9 @@ docs: setup ## build the documentation, warnings are errors
 battery: setup ## what every method must pass
 	$(BIN)/python -m pytest -q tests/battery
 
-overhead: setup ## time of a round against a bare PyTorch loop
+overhead: setup ## time of a round against a bare PyTorch loop, and of FedIIR's step against FedAvg's
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/local_step.py
 
 # The long proofs run one at a time: they kill processes and watch the clock.
 LONG := $(BIN)/python -m pytest -q -m long -n 0 tests/kills

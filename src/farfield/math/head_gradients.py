@@ -92,7 +92,7 @@ def aligned_cross_entropy(
     both terms are closed forms too, so a step costs hardly more than cross-entropy alone. Differentiable in
     features, weight and bias once; `target` is a constant.
     """
-    value: Tensor = _AlignedCrossEntropy.apply(features, weight, bias, targets, target, gamma)
+    value: Tensor = _AlignedCrossEntropy.apply(features, weight, bias, targets, target, gamma)  # type: ignore[no-untyped-call]
     return value
 
 
