@@ -204,7 +204,14 @@ class ResultTable:
             )
         corrected = [d for d in of if d.p_holm is not None]
         if len(corrected) > 1:
-            note = f"p and verdict are Holm-corrected over {len(corrected)} comparisons"
+            families = [
+                sum(line.difference is not None and line.reference is reference for line in self.lines)
+                for reference in (False, True)
+            ]
+            counts = " and ".join(
+                f"{n} {what}" for n, what in zip(families, ("methods", "references"), strict=True) if n > 1
+            )
+            note = f"p and verdict are Holm-corrected over {counts or 'one comparison each'}"
             excludes = any(d.low is not None and d.high is not None and d.low * d.high > 0 for d in corrected)
             if excludes and any(d.verdict == "no difference beyond chance" for d in corrected):
                 note += "; intervals are not, so one can leave out zero and still be within chance"
