@@ -20,6 +20,7 @@ from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic
 from farfield.report.collect import Sweep
 from farfield.report.curves import difference_intervals, held_out_curves, validation_curves
+from farfield.report.diagnostics import diagnostics_table
 from farfield.report.findings import findings, main_rule
 from farfield.report.formats import MISSING, is_percent, metric_label, plural, printable, public, rule_label, setting
 from farfield.report.grid import Cell, Column, Grid
@@ -87,6 +88,7 @@ def render_report(sweep: Sweep, today: date) -> str:
         metrics=metric_table(sweep, rule).grid,
         fairness=fairness_table(sweep, rule).grid,
         cost=cost_table(sweep).grid,
+        diagnostics=told.grid if (told := diagnostics_table(sweep)) is not None else None,
         plan=_plan(plan),
         model=_model(plan["model"]),
         norm=_norm(plan["model"]),
