@@ -110,6 +110,20 @@ def test_the_gradient_of_the_local_objective_equals_finite_differences(name: str
         assert slope == pytest.approx(float(gradient @ direction), rel=1e-5, abs=1e-8)
 
 
+@single_methods
+def test_the_gradient_that_training_uses_is_that_of_the_loss(name: str) -> None:
+    algorithm = make(name)
+    model, _, batch, shared = _local_step(algorithm)
+    torch.manual_seed(0)
+    loss = algorithm.loss(model, batch, **shared)
+    model.backward(loss)
+    expected = model.gradient.clone()
+    torch.manual_seed(0)
+    value = algorithm.local_gradient(model, batch, **shared)
+    torch.testing.assert_close(value, loss.detach(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(model.gradient, expected, rtol=1e-8, atol=1e-12)
+
+
 @parametrized(n for n in single() if changes_the_local_objective(n))
 def test_the_extra_term_is_alive(name: str) -> None:
     """A local objective that was changed must change the gradient: a penalty that is silently zero fails here."""

@@ -31,7 +31,7 @@ from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation
 from farfield.federation.phase import SCALAR, Named, Sends, phase
-from farfield.math import aligned_cross_entropy, ema, linear_head_gradient, weighted_mean
+from farfield.math import aligned_cross_entropy, aligned_derivatives, ema, linear_head_gradient, weighted_mean
 from farfield.models import Model, ModelState, task_loss
 
 
@@ -95,6 +95,18 @@ class FedIIR(FedAvg):
         with torch.no_grad():
             features = model.features(x)
         return _head_gradient(model, features, y, differentiable=False)[1].detach()
+
+    def local_gradient(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
+        if self.params.gamma == 0.0 or not _is_closed_form(model, batch.y):
+            return super().local_gradient(model, batch, **shared)
+        # Derivatives through the head are closed forms, so autograd is needed for the featurizer only.
+        features, last = model.features(batch.x), model.head.last
+        gamma: float = self.params.gamma if self.params.half else 2 * self.params.gamma
+        value, by_features, by_head = aligned_derivatives(
+            features, last.weight, last.bias, batch.y, shared["target"], gamma
+        )
+        model.backward_from(features, by_features, by_head)
+        return value
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         features = model.features(batch.x)

@@ -11,7 +11,12 @@ from farfield.math.diagnostics import (
 )
 from farfield.math.gaussian import class_gaussians, gaussian_kl
 from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean
-from farfield.math.head_gradients import aligned_cross_entropy, head_gradient_variance, linear_head_gradient
+from farfield.math.head_gradients import (
+    aligned_cross_entropy,
+    aligned_derivatives,
+    head_gradient_variance,
+    linear_head_gradient,
+)
 from farfield.math.head_mixture import HeadMixture, mix_heads
 from farfield.math.invariance import (
     fish_inner_product,
@@ -37,6 +42,7 @@ __all__ = [
     "Minimum",
     "adam_step",
     "aligned_cross_entropy",
+    "aligned_derivatives",
     "and_mask",
     "class_gaussians",
     "control_update",

@@ -142,6 +142,7 @@ class Model(nn.Module):
             start += size
         head = [s for name, s in slices.items() if name.startswith("head.")]
         self._trainable = [p for _, p in named]
+        self._body = [p for name, p in named if not name.startswith("head.")]
         # Plain attributes, not registered buffers: state_dict() would otherwise carry every number twice.
         object.__setattr__(self, "vector", vector)
         object.__setattr__(self, "gradient", torch.zeros_like(vector))
@@ -208,6 +209,11 @@ class Model(nn.Module):
         """Put the gradient of `loss` into `model.gradient` (overwriting what was there)."""
         grads = torch.autograd.grad(loss, self._trainable, materialize_grads=True)
         torch.cat([g.reshape(-1) for g in grads], out=self.gradient)
+
+    def backward_from(self, features: Tensor, by_features: Tensor, by_head: Tensor) -> None:
+        """As `backward`, for a loss whose derivatives by the features and by the head are known already."""
+        grads = torch.autograd.grad(features, self._body, by_features, materialize_grads=True) if self._body else ()
+        torch.cat([*(g.reshape(-1) for g in grads), by_head], out=self.gradient)
 
     def load(self, state: ModelState) -> None:
         self.vector.copy_(state.parameters)
