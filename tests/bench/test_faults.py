@@ -179,3 +179,51 @@ def test_training_uses_all_domains_also_for_its_checks(tmp_path: Path) -> None:
     one = task(1)
     train(one, "fedavg", tmp_path / "one", rounds=2)
     assert (tmp_path / "one" / "model.safetensors").exists()
+
+
+def test_a_bench_that_is_running_cannot_be_replaced_or_joined(tmp_path: Path) -> None:
+    from farfield.bench.sweep import open_sweep
+
+    plan = make_plan(task(3), algorithms=["fedavg"], seeds=1, rounds=2)
+    with open_sweep(plan, tmp_path / "b", resume=False):
+        for options in ({"resume": False, "fresh": True}, {"resume": True}):
+            with (
+                pytest.raises(RecordsError, match="another process is writing"),
+                open_sweep(plan, tmp_path / "b", **options),
+            ):
+                pass
+    with open_sweep(plan, tmp_path / "b", resume=True):
+        pass
+
+
+def test_a_fresh_bench_keeps_the_count_of_looks(tmp_path: Path) -> None:
+    from farfield.bench.sweep import open_sweep
+    from farfield.records.sealed import count_look, looks
+
+    plan = make_plan(task(3), algorithms=["fedavg"], seeds=1, rounds=2)
+    with open_sweep(plan, tmp_path / "b", resume=False):
+        count_look(tmp_path / "b", "bench")
+    with open_sweep(plan, tmp_path / "b", resume=False, fresh=True):
+        assert looks(tmp_path / "b") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "phrase"),
+    [
+        (lambda x, y: (x.index_fill(0, torch.tensor([7]), float("nan")), y), "not finite in row 7"),
+        (lambda x, y: (x, y.index_fill(0, torch.tensor([0]), 3)), "class numbers from 0 to 2"),
+        (lambda x, y: (x.double(), y), "float64"),
+        (lambda x, y: (x[:, :2], y), "shape"),
+        (lambda x, y: (x, y.float()), "class numbers"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named_before_anything_runs(change: Any, phrase: str) -> None:
+    from farfield.bench import PlanError
+    from farfield.tasks.task import Domain
+
+    base = task(3)
+    bad = Domain("b", *change(base.domains[1].x, base.domains[1].y))
+    odd = Task(base.name, base.kind, (base.domains[0], bad, base.domains[2]), base.classes, base.model, base.defaults)
+    with pytest.raises(PlanError, match=phrase) as caught:
+        make_plan(odd, algorithms=["fedavg"], seeds=1)
+    assert "domain 'b'" in str(caught.value)

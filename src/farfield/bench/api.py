@@ -106,10 +106,10 @@ def bench(
     )
     check_counts(workers, parallel, checkpoint_every)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
-    open_sweep(plan, folder, resume=resume)
-    return execute(
-        plan, task, folder, workers=workers, parallel=parallel, checkpoint_every=checkpoint_every, observer=observer
-    )
+    with open_sweep(plan, folder, resume=resume):
+        return execute(
+            plan, task, folder, workers=workers, parallel=parallel, checkpoint_every=checkpoint_every, observer=observer
+        )
 
 
 def execute(

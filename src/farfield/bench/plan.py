@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from farfield.algorithms import AlgorithmError, FedAvg, build, params_of, parts
@@ -19,7 +20,7 @@ from farfield.models import ModelSpec, build_model
 from farfield.protocol.holdout import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
 from farfield.tasks.partition import Partition, make_clients
-from farfield.tasks.task import Task
+from farfield.tasks.task import Domain, Task
 
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
 DEFAULT_RULES = ("source-validation", "last", "oracle")
@@ -212,7 +213,9 @@ def _with_equal_steps(plan: Plan, task: Task) -> Plan:
 
 
 def _check_against(plan: Plan, task: Task) -> None:
-    """What can only be seen with the data: partitions that fit, cohorts that exist, models that build."""
+    """What can only be seen with the data: rows that can be used, partitions that fit, cohorts that exist."""
+    for domain in task.domains:
+        _check_rows(domain, task, plan.model)
     if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
         raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
     algorithms = {name: plan.algorithm(name) for name in plan.algorithms}
@@ -237,6 +240,27 @@ def _check_against(plan: Plan, task: Task) -> None:
             algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
             if algorithm.server is not None:
                 algorithm.server.check(plan.spec_for(algorithm), task.kind, cohort)
+
+
+def _check_rows(domain: Domain, task: Task, model: ModelSpec) -> None:
+    """Refuse rows that would only drop a client from every round later on."""
+    where = f"domain '{domain.name}' of task '{task.name}'"
+    if tuple(domain.x.shape[1:]) != model.input_shape:
+        raise PlanError(
+            f"{where} has examples of shape {tuple(domain.x.shape[1:])}, the model takes {model.input_shape}"
+        )
+    if domain.x.dtype not in (torch.float32, torch.uint8):
+        raise PlanError(f"{where} has examples of {domain.x.dtype}; give float32, or uint8 for pixels")
+    if domain.x.is_floating_point() and not bool(torch.isfinite(domain.x).all()):
+        row = int((~torch.isfinite(domain.x.flatten(1))).any(dim=1).nonzero()[0])
+        raise PlanError(f"{where} has a value that is not finite in row {row}; mend or leave out such rows")
+    if task.kind == "regression":
+        if not bool(torch.isfinite(domain.y).all()):
+            raise PlanError(f"{where} has a target that is not finite")
+        return
+    labels = max(2, model.outputs)
+    if domain.y.is_floating_point() or int(domain.y.min()) < 0 or int(domain.y.max()) >= labels:
+        raise PlanError(f"{where} has labels that are not class numbers from 0 to {labels - 1}, which the model gives")
 
 
 def _sort_settings(

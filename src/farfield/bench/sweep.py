@@ -8,7 +8,8 @@ import os
 import shutil
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,7 +21,7 @@ import torch
 from farfield.bench.job import Progress, run_job
 from farfield.bench.plan import Job, Plan
 from farfield.federation.workers import die_with
-from farfield.records import RecordsError, RunFolder, difference, read_config, write_config
+from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.tasks.task import Task
 
 BENCH = "bench.toml"
@@ -46,8 +47,20 @@ class Silent:
         pass
 
 
-def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> None:
-    """Make the output folder ready, or say in one sentence why it cannot be used."""
+@contextmanager
+def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> Iterator[None]:
+    """Make the output folder ready and be the only one to write to it, or say in one sentence why that cannot be."""
+    with ExitStack() as held:
+        if (out / BENCH).exists():
+            held.enter_context(sole_writer(out, patience=0.0))
+            _prepare(plan, out, resume=resume, fresh=fresh)
+        else:
+            _prepare(plan, out, resume=resume, fresh=fresh)
+            held.enter_context(sole_writer(out, patience=0.0))
+        yield
+
+
+def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
     config = plan.model_dump(mode="json")
     if fresh and (out / BENCH).exists():
         _remove_sweep(out)
@@ -73,9 +86,12 @@ def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> N
 
 
 def _remove_sweep(out: Path) -> None:
-    """Remove what a bench wrote, and nothing else that may lie in the folder."""
+    """Remove what a bench wrote, and nothing else that may lie in the folder.
+
+    The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
+    """
     shutil.rmtree(out / "runs", ignore_errors=True)
-    for name in (BENCH, "looks.jsonl", "results.json", "report.html"):
+    for name in (BENCH, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 

@@ -109,8 +109,11 @@ def bench(
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise UserError(f"--json: there is no folder '{json_file.parent}' to write to")
+    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
+        raise UserError(f"--json: '{json_file}' is a folder, or lies in one that is not there")
+    for option, value in (("--algorithms", algorithms), ("--held-out", held_out), ("--select", select)):
+        if value is not None and not comma_list(value):
+            raise UserError(f"{option} is empty; leave it away for the default")
     for path in use_file or []:
         use(path)
     if task is None and preset is None:
@@ -137,10 +140,9 @@ def bench(
     plan = make_plan(loaded, **presets.with_preset(preset, given))
     check_counts(workers, parallel, checkpoint_every)
     folder = out if out is not None else Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    open_sweep(plan, folder, resume=resume, fresh=fresh)
     started = time.monotonic()
     try:
-        with SweepDisplay(messages, quiet) as display:
+        with open_sweep(plan, folder, resume=resume, fresh=fresh), SweepDisplay(messages, quiet) as display:
             result = execute(
                 plan,
                 loaded,

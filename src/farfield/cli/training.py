@@ -136,11 +136,11 @@ def read_examples(path: Path, spec: ModelSpec) -> Tensor:
             values = _read_csv(path)
         else:
             raise UserError(f"'{path}' is neither .npy, .npz nor .csv")
+        x = torch.as_tensor(values)
     except UserError:
         raise
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OSError) as error:
         raise UserError(f"'{path}' cannot be read as numbers: {error}") from error
-    x = torch.as_tensor(values)
     x = x if x.dtype == torch.uint8 else x.to(torch.get_default_dtype())
     if x.dim() == 2 and x.shape[1] == spec.input_size:
         x = x.view(-1, *spec.input_shape)

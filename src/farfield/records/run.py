@@ -70,6 +70,22 @@ def _shown(value: Any) -> str:
     return "not set" if value is None else json.dumps(value)
 
 
+@contextmanager
+def sole_writer(folder: Path, patience: float) -> Iterator[None]:
+    """Hold a folder's lock; an error when another process still has it after `patience` seconds."""
+    with open(folder / LOCK, "w") as file:
+        limit = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= limit:
+                    raise RecordsError(f"another process is writing to '{folder}'; let it end first") from None
+                time.sleep(0.1)
+        yield
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     round: int
@@ -87,16 +103,7 @@ class RunFolder:
     def writing(self, patience: float = 30.0) -> Iterator[None]:
         """Be the only writer. Waits a while for one that is about to end, such as a run whose parent was killed."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / LOCK, "w") as file:
-            limit = time.monotonic() + patience
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > limit:
-                        raise RecordsError(f"another process is writing to '{self.path}'; let it end first") from None
-                    time.sleep(0.1)
+        with sole_writer(self.path, patience):
             for left_over in self.path.glob(".*.partial"):  # of a writer that was killed
                 left_over.unlink()
             yield

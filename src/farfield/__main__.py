@@ -1,0 +1,5 @@
+"""`python -m farfield` is the `farfield` command."""
+
+from farfield.cli.main import run
+
+run()
