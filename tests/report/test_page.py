@@ -176,7 +176,7 @@ def test_failed_missing_and_dropped_things_are_named() -> None:
     of = sweep(
         {"fedavg": {"x": [0.5, 0.6], "y": [0.5, 0.6]}, "fedprox": {"x": [0.7, 0.7], "y": []}},
         failures=[
-            {"algorithm": "fedprox", "held_out": "y", "seed": 0, "error": "OSError: /home/alice/data/x.npy <b>gone</b>"}
+            {"algorithm": "fedprox", "held_out": "y", "seed": 0, "error": "OSError: /home/user/data/x.npy <b>gone</b>"}
         ],
         events=[
             {"algorithm": "fedprox", "held_out": "x", "seed": 0, "kind": "reply-dropped", "round": r}
