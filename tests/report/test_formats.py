@@ -49,7 +49,7 @@ def test_small_p_values_are_not_printed_as_zero() -> None:
 def test_text_that_leaves_the_machine_has_no_paths() -> None:
     assert public("cannot read /home/user/study/visits.csv: no") == "cannot read …/visits.csv: no"
     assert public("'/mnt/x/y' holds another bench") == "'…/y' holds another bench"
-    assert public(r"C:\Users\alice\data.csv") == "…/data.csv"
+    assert public(r"C:\Users\user\data.csv") == "…/data.csv"
     assert public("~/secret/thing") == "…/thing"
     assert public("at 3/4 of rounds and/or 1 / 2") == "at 3/4 of rounds and/or 1 / 2"
 

@@ -193,7 +193,7 @@ def test_failed_missing_and_dropped_things_are_named() -> None:
     assert "reply-dropped train 'update' is not finite 2 3 to 5" in read.sections["events"]
     assert "7 times, this one included." in read.sections["honesty"]
     assert "6 of 8 have a result; 1 failed or did not finish; 1 missing." in read.sections["honesty"]
-    assert "alice" not in render_report(of, DAY)
+    assert "/home/user" not in render_report(of, DAY)
     assert str(of.folder) not in render_report(of, DAY)
 
 
