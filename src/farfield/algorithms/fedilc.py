@@ -24,7 +24,7 @@ Differs from the paper in: see `differences`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -39,8 +39,16 @@ from farfield.algorithms.state import State
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, phase
-from farfield.math import GeometricAccumulator, fishr_penalty, head_gradient_variance, weighted_geometric_mean
-from farfield.math.head_gradients import residuals
+from farfield.math import (
+    GeometricAccumulator,
+    fishr_penalty,
+    gradient_variance,
+    head_gradient_variance,
+    residuals,
+    through_softmax,
+    variance_derivatives,
+    weighted_geometric_mean,
+)
 from farfield.models import Model, ModelSpec, task_loss
 
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
@@ -48,6 +56,8 @@ PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Cova
 SAMPLES_AT_ONCE = 64
 #: Rows that pass through the model at once.
 ROWS_AT_ONCE = 1024
+#: What goes into the final layer, what comes out of it, and the labels, of all rows.
+_Seen = tuple[Tensor, Tensor, Tensor]
 
 
 class FedILC(FedAvg):
@@ -92,23 +102,14 @@ class FedILC(FedAvg):
         gradient, loss, _ = self._own_gradient(client, model)
         return {"gradient": gradient, "loss": loss}
 
-    def _own_gradient(self, client: Client, model: Model) -> tuple[Tensor, float, Tensor | None]:
-        """The client's gradient and loss, and what the final layer saw, where that came with it."""
+    def _own_gradient(self, client: Client, model: Model) -> tuple[Tensor, float, _Seen | None]:
+        """The client's gradient and loss, and what its final layer saw, where that came with it."""
         client.steps += 1
         client.examples += client.samples
         model.train()
-        total = 0.0
         if self.in_client == "rows":
-            gradient = torch.zeros_like(model.vector)
-            seen = []
-            for x, y in client.sweep(client.training, ROWS_AT_ONCE):
-                inside = model.head.before_last(model.features(x))
-                loss = task_loss(model.head.last(inside), y) * (len(y) / client.samples)
-                model.backward(loss)
-                gradient += model.gradient
-                total += float(loss.detach())
-                seen.append(inside.detach())
-            return gradient, total, torch.cat(seen)
+            return _gradient_of_all_rows(client, model)
+        total = 0.0
         steps, examples = client.steps, client.examples
         accumulator = GeometricAccumulator(len(model.vector), self.params.zeros)
         mean = torch.zeros_like(model.vector, dtype=torch.float64)
@@ -181,41 +182,37 @@ class FedILCWithFishr(FedILC):
         loss=Sends(SCALAR, "mean training loss"),
     )
     def gradient_and_variance(self, client: Client, model: Model) -> Named:
-        gradient, loss, inputs = self._own_gradient(client, model)
-        labels = client.training.take(torch.arange(client.samples)).y
-        with torch.no_grad():
-            inputs = _inputs_of_final_layer(client, model) if inputs is None else inputs
-            weight, bias = head_gradient_variance(inputs, model.head.last(inputs), labels)
-        return {"gradient": gradient, "variance": _flat(model, weight, bias), "loss": loss}
+        gradient, loss, seen = self._own_gradient(client, model)
+        variance = head_gradient_variance(*(seen or _seen(model, _passes(client, model))))
+        return {"gradient": gradient, "variance": _flat(model, *variance), "loss": loss}
 
     @phase(penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"))
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
-        model.train()
-        if client.samples <= ROWS_AT_ONCE:
-            x, y = client.training.take(torch.arange(client.samples))
-            inside = model.head.before_last(model.features(x))
-            variance = _flat(model, *head_gradient_variance(inside, model.head.last(inside), y))
-            model.backward((variance - mean_variance).square().sum())
-            return {"penalty_gradient": model.gradient}
-        return {"penalty_gradient": self._in_parts(client, model, mean_variance)}
+        """With c = 2 (v_e − v̄), the gradient of c·v_e: closed forms in the final layer, autograd below it.
 
-    def _in_parts(self, client: Client, model: Model, mean_variance: Tensor) -> Tensor:
-        """The same gradient from parts of the rows, so that memory does not grow with their number."""
-        labels = client.training.take(torch.arange(client.samples)).y
-        with torch.no_grad():
-            inputs = _inputs_of_final_layer(client, model)
-            logits = model.head.last(inputs)
-            weight, bias = head_gradient_variance(inputs, logits, labels)
-            deviation = 2 * (_flat(model, weight, bias).double() - mean_variance.double())
-            errors = residuals(logits.double(), labels)
-            mean = (errors.T @ inputs.double() / len(labels), errors.mean(dim=0))
+        Where the rows pass through the model in parts, they do so twice, so that no graph of all of them is held.
+        """
+        model.train()
+        n, last = client.samples, model.head.last
+        once = list(_passes(client, model)) if n <= ROWS_AT_ONCE else None
+        inputs, logits, labels = (
+            t.double() if t.is_floating_point() else t for t in _seen(model, once or _passes(client, model))
+        )
+        errors = residuals(logits, labels)
+        mean = (errors.T @ inputs / n, errors.mean(dim=0))
+        own = _flat(model, *gradient_variance(inputs, errors))
+        factors = _weight_and_bias(model, (own - mean_variance.double()) * (2.0 / n))
         total = torch.zeros_like(model.vector)
-        for x, y in client.sweep(client.training, ROWS_AT_ONCE):
-            inside = model.head.before_last(model.features(x))
-            part = _weighted_squares(inside, residuals(model.head.last(inside).double(), y), mean, deviation, model)
-            model.backward(part / client.samples)
+        start = 0
+        for inside, y in once or _passes(client, model):
+            rows = slice(start, start := start + len(y))
+            by_inputs, by_errors = variance_derivatives(inputs[rows], errors[rows], mean, factors)
+            by_logits = through_softmax(by_errors, errors[rows], y)
+            by_inputs += by_logits @ last.weight.detach().double()
+            by_final = _flat(model, by_logits.T @ inputs[rows], by_logits.sum(dim=0))
+            model.backward_from(inside, by_inputs.to(inside.dtype), by_final.to(inside.dtype))
             total += model.gradient
-        return total
+        return {"penalty_gradient": total}
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         super().check(spec, kind, clients)
@@ -277,9 +274,32 @@ class IntraGeo(FedILCWithFishr):
         )
 
 
-def _inputs_of_final_layer(client: Client, model: Model) -> Tensor:
-    batches = client.sweep(client.training, ROWS_AT_ONCE)
-    return torch.cat([model.head.before_last(model.features(x)) for x, _ in batches])
+def _passes(client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
+    """What the final layer sees of the client's rows, with the graph below it, and their labels; some at a time."""
+    for x, y in client.sweep(client.training, ROWS_AT_ONCE):
+        yield model.head.before_last(model.features(x)), y
+
+
+@torch.no_grad()
+def _seen(model: Model, passes: Iterable[tuple[Tensor, Tensor]]) -> _Seen:
+    inputs, labels = zip(*((inside.detach(), y) for inside, y in passes), strict=True)
+    together = torch.cat(inputs)
+    return together, model.head.last(together), torch.cat(labels)
+
+
+def _gradient_of_all_rows(client: Client, model: Model) -> tuple[Tensor, float, _Seen]:
+    gradient, total = torch.zeros_like(model.vector), 0.0
+    inputs, logits, labels = [], [], []
+    for inside, y in _passes(client, model):
+        out = model.head.last(inside)
+        loss = task_loss(out, y) * (len(y) / client.samples)
+        model.backward(loss)
+        gradient += model.gradient
+        total += float(loss.detach())
+        inputs.append(inside.detach())
+        logits.append(out.detach())
+        labels.append(y)
+    return gradient, total, (torch.cat(inputs), torch.cat(logits), torch.cat(labels))
 
 
 def _ratio(direction: Tensor, updates: Tensor) -> float:
@@ -292,17 +312,11 @@ def _flat(model: Model, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.cat([weight.reshape(-1), bias]) if model.spec.head_bias else weight.reshape(-1)
 
 
-def _weighted_squares(
-    inputs: Tensor, errors: Tensor, mean: tuple[Tensor, Tensor], factors: Tensor, model: Model
-) -> Tensor:
-    """Σ_i Σ_k c_k (g_ik − ḡ_k)² with c and ḡ constant: its gradient is that of c·v, a chunk of samples at a time."""
-    inputs = inputs.double()
-    size = mean[0].numel()
-    c_weight = factors[:size].view_as(mean[0])
-    weights = (errors.square() @ c_weight * inputs.square()).sum() - 2 * (errors @ (c_weight * mean[0]) * inputs).sum()
-    if not model.spec.head_bias:
-        return weights
-    return weights + (factors[size:] * (errors - mean[1]).square()).sum()
+def _weight_and_bias(model: Model, final: Tensor) -> tuple[Tensor, Tensor]:
+    """The final layer's part of a vector, apart; where there is no bias, zeros for it."""
+    weight = model.head.last.weight
+    bias = final[weight.numel() :] if model.spec.head_bias else final.new_zeros(len(weight))
+    return final[: weight.numel()].view_as(weight), bias
 
 
 def _per_sample_gradients(model: Model, x: Tensor, y: Tensor) -> Tensor:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from torch import Tensor
 
 from farfield.federation.client import Client, Rows
-from farfield.tasks.partition import Clients
+from farfield.tasks.partition import Clients, Shard
 from farfield.tasks.task import Domain
+
+#: Clients whose row numbers are kept at hand. A few hundred silos are met again every round, thousands of phones not.
+SHARDS_KEPT = 128
 
 
 class Population:
@@ -17,6 +21,7 @@ class Population:
     def __init__(self, domains: Sequence[Domain], clients: Clients) -> None:
         self._domains = {d.name: d for d in domains}
         self._clients = clients
+        self._shards = lru_cache(maxsize=SHARDS_KEPT)(self._shard)
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -32,14 +37,18 @@ class Population:
         """The clients that have validation rows; with many clients some have none."""
         return self._clients.validation_sizes.nonzero().squeeze(1).tolist()
 
-    def client(self, number: int, *, seed: int, round: int, phase: str, state: dict[str, Tensor]) -> Client:
+    def _shard(self, number: int) -> tuple[Shard, Rows, Rows]:
         shard = self._clients[number]
+        return shard, Rows(self._domains, shard.train), Rows(self._domains, shard.validation)
+
+    def client(self, number: int, *, seed: int, round: int, phase: str, state: dict[str, Tensor]) -> Client:
+        shard, training, validation = self._shards(number)
         return Client(
             id=shard.client,
             name=shard.name,
             domain=shard.domain,
-            training=Rows(self._domains, shard.train),
-            validation=Rows(self._domains, shard.validation),
+            training=training,
+            validation=validation,
             seed=seed,
             round=round,
             phase=phase,

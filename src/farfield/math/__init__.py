@@ -14,8 +14,12 @@ from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometri
 from farfield.math.head_gradients import (
     aligned_cross_entropy,
     aligned_derivatives,
+    gradient_variance,
     head_gradient_variance,
     linear_head_gradient,
+    residuals,
+    through_softmax,
+    variance_derivatives,
 )
 from farfield.math.head_mixture import HeadMixture, mix_heads
 from farfield.math.invariance import (
@@ -54,6 +58,7 @@ __all__ = [
     "fishr_penalty",
     "gaussian_kl",
     "gradient_cosines",
+    "gradient_variance",
     "group_dro_weights",
     "head_gradient_variance",
     "invariant_solution",
@@ -71,12 +76,15 @@ __all__ = [
     "proximal_gradient",
     "proximal_penalty",
     "proxy_a_distance",
+    "residuals",
     "sand_mask",
     "server_control_update",
     "sgd_step",
     "share_rows",
     "sign_agreement",
     "split_domains",
+    "through_softmax",
+    "variance_derivatives",
     "vrex_penalty",
     "weighted_geometric_mean",
     "weighted_mean",

@@ -49,8 +49,12 @@ def head_gradient_variance(features: Tensor, logits: Tensor, targets: Tensor) ->
     float64 and returned in the dtype of the features, because near convergence the squares of residuals underflow
     in float32.
     """
-    errors = residuals(logits.to(torch.float64), targets)
-    inputs = features.to(torch.float64)
+    weight, bias = gradient_variance(features.to(torch.float64), residuals(logits.to(torch.float64), targets))
+    return weight.to(features.dtype), bias.to(features.dtype)
+
+
+def gradient_variance(inputs: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
+    """`head_gradient_variance` from the residuals, in their precision."""
     n = inputs.shape[0]
 
     # E[g²] − E[g]² would lose every digit where all samples agree. With both factors split into mean and deviation,
@@ -71,7 +75,35 @@ def head_gradient_variance(features: Tensor, logits: Tensor, targets: Tensor) ->
         + 2.0 * mean_input * (error_squares.T @ inputs / n)
     )
     # What the clamp removes is rounding, of the size of the last digit of the terms above.
-    return weight_variance.clamp_min(0.0).to(features.dtype), error_variance.to(features.dtype)
+    return weight_variance.clamp_min(0.0), error_variance
+
+
+@torch.no_grad()
+def variance_derivatives(
+    inputs: Tensor, errors: Tensor, mean: tuple[Tensor, Tensor], factors: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Derivatives of Σ_i Σ_k c_k (g_ik − ḡ_k)² by the features and the residuals of these rows.
+
+    g_i are the head's per-sample gradients; their mean ḡ and the factors c are constants, each as (weight, bias).
+    Over all rows and divided by their number this is the derivative of c·variance, because the part through ḡ is
+    zero; so it can be had a few rows at a time.
+    """
+    (mean_weight, mean_bias), (c_weight, c_bias) = mean, factors
+    pulled = c_weight * mean_weight
+    by_inputs = (inputs * (errors.square() @ c_weight)).sub_(errors @ pulled).mul_(2.0)
+    by_errors = (errors * (inputs.square() @ c_weight.T)).sub_(inputs @ pulled.T)
+    return by_inputs, by_errors.addcmul_(errors - mean_bias, c_bias).mul_(2.0)
+
+
+@torch.no_grad()
+def through_softmax(by_errors: Tensor, errors: Tensor, targets: Tensor) -> Tensor:
+    """The derivative by the logits, from the one by the residuals (probabilities − labels)."""
+    _, truth = _aligned(errors, targets)
+    probabilities = errors + truth
+    if errors.shape[1] == 1:
+        return by_errors * probabilities * (1.0 - probabilities)
+    weighted = by_errors * probabilities
+    return weighted.addcmul_(probabilities, weighted.sum(dim=1, keepdim=True), value=-1.0)
 
 
 def _aligned(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

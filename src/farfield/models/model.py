@@ -119,6 +119,8 @@ class Model(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
+        #: The mode that `train` has last set; None where it is neither of the two.
+        self._mode: bool | None = None
         if spec.featurizer not in FEATURIZERS:
             near = difflib.get_close_matches(spec.featurizer, FEATURIZERS, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(FEATURIZERS)}"
@@ -142,7 +144,8 @@ class Model(nn.Module):
             start += size
         head = [s for name, s in slices.items() if name.startswith("head.")]
         self._trainable = [p for _, p in named]
-        self._body = [p for name, p in named if not name.startswith("head.")]
+        final = {id(p) for p in self.head.last.parameters()}
+        self._body = [p for _, p in named if id(p) not in final]
         # Plain attributes, not registered buffers: state_dict() would otherwise carry every number twice.
         object.__setattr__(self, "vector", vector)
         object.__setattr__(self, "gradient", torch.zeros_like(vector))
@@ -210,10 +213,12 @@ class Model(nn.Module):
         grads = torch.autograd.grad(loss, self._trainable, materialize_grads=True)
         torch.cat([g.reshape(-1) for g in grads], out=self.gradient)
 
-    def backward_from(self, features: Tensor, by_features: Tensor, by_head: Tensor) -> None:
-        """As `backward`, for a loss whose derivatives by the features and by the head are known already."""
-        grads = torch.autograd.grad(features, self._body, by_features, materialize_grads=True) if self._body else ()
-        torch.cat([*(g.reshape(-1) for g in grads), by_head], out=self.gradient)
+    def backward_from(self, inputs: Tensor, by_inputs: Tensor, by_final: Tensor) -> None:
+        """As `backward`, for a loss whose derivatives by the final layer and by what goes into it are known already."""
+        # Through a scalar: given a gradient of the outputs, torch imports its symbolic shapes, a second a process.
+        loss = torch.dot(inputs.reshape(-1), by_inputs.reshape(-1))
+        grads = torch.autograd.grad(loss, self._body, materialize_grads=True) if self._body else ()
+        torch.cat([*(g.reshape(-1) for g in grads), by_final], out=self.gradient)
 
     def load(self, state: ModelState) -> None:
         self.vector.copy_(state.parameters)
@@ -225,16 +230,20 @@ class Model(nn.Module):
         return ModelState(self.vector.clone(), self.buffer_vector.clone())
 
     def train(self, mode: bool = True) -> Model:
+        if mode is self._mode:  # every phase asks for its mode, and walking through all modules is not free
+            return self
         super().train(mode)
         for layer in self._batch_norms():
             layer.momentum = BATCH_NORM_MOMENTUM
             layer.train(mode and self.spec.norm != "freeze")
+        self._mode = mode
         return self
 
     def eval_unseen(self) -> Model:
         """Evaluation mode for a client that took no part: see the norm policy for which statistics it uses."""
         self.eval()
         if self.spec.norm == "local":
+            self._mode = None
             for layer in self._batch_norms():
                 layer.train()
                 layer.momentum = 0.0  # normalise by the batch, leave the stored statistics alone

@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.ndimage import rotate
-from sklearn.datasets import load_digits
 
 from farfield.models.spec import ModelSpec
 from farfield.tasks.registry import register
@@ -31,6 +29,8 @@ def turn(images: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
     """Images [n, height, width] turned counter-clockwise as seen on a page, bilinearly, with 0 outside."""
     if degrees == 0:
         return images
+    from scipy.ndimage import rotate  # here, because it takes a second that a command without this task need not pay
+
     turned: NDArray[np.float64] = rotate(images, degrees, axes=(2, 1), reshape=False, order=1, cval=0.0)
     return turned
 
@@ -43,6 +43,8 @@ def turn(images: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
     kind="classification",
 )
 def load() -> Task:
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     pixels = digits.images / 16.0
     domains = []
