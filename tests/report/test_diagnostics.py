@@ -42,7 +42,7 @@ def test_what_the_papers_plot_is_on_the_page_of_a_real_bench(tmp_path: Path) -> 
     told = {(r["algorithm"], r["diagnostic"]) for r in table.to_dicts()}
     assert told >= {
         ("fediir", "alignment_penalty"),
-        ("fedomg", "cosine_min"),
+        ("fedomg", "worst_inner_product"),
         ("fedomg", "worst_inner_product"),
         ("fedilc-inter-geo", "geometric_to_arithmetic"),
         ("fedilc-inter-geo", "fishr_penalty"),

@@ -37,6 +37,9 @@ from farfield.federation.phase import SCALAR, Named, Sends, inherit_declarations
 from farfield.math import weighted_mean
 from farfield.models import Model, ModelSpec, ModelState, predicted_labels, task_loss
 
+#: With more domains than this their cosines say nothing to a reader, and fill the records.
+MOST_COSINES = 20
+
 
 @dataclass(frozen=True)
 class Ruled:
@@ -129,6 +132,9 @@ class FedAvg:
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         """Refuse a model, a kind of task or a number of clients that the method cannot work with (AlgorithmError)."""
 
+    def check_server(self, clients: int) -> None:
+        """As `check`, for the method as the server half of another: refuse a number of clients."""
+
     # The round, as in the paper.
 
     def start(self, model: ModelState) -> State:
@@ -170,8 +176,13 @@ class FedAvg:
 
     def batches(self, client: Client, model: Model) -> Iterator[Batch]:
         """The mini-batches of local training in this round, one a local step."""
-        least = 2 if model.layout.buffers else 1  # BatchNorm cannot normalise one row
-        return client.batches(self.params.batch_size, self.epochs(client.round), self.params.local_steps, least)
+        p = self.params
+        return client.batches(p.batch_size, self.epochs(client.round), p.local_steps, self.least_rows(model))
+
+    @staticmethod
+    def least_rows(model: Model) -> int:
+        """The fewest rows that a batch may have: BatchNorm cannot normalise one."""
+        return 2 if model.layout.buffers else 1
 
     def epochs(self, round: int) -> int:
         """Local epochs of a round."""
@@ -232,6 +243,7 @@ class FedAvg:
         if replies.has("loss"):
             losses = torch.tensor([float(r.values["loss"]) for r in replies], dtype=torch.float64)
             diagnostics = {"loss": float(losses @ weights), **diagnostics}
+        diagnostics |= _cosines(replies, updates, ruled.direction)
         return Aggregate(ruled.direction, buffers, diagnostics, ruled.notes)
 
     def updates(self, replies: Replies) -> Tensor:
@@ -255,6 +267,18 @@ class FedAvg:
     def models(self, state: State) -> list[ModelState]:
         """The models to evaluate. One, unless clients keep their own: then results are averaged over them."""
         return [state.model]
+
+
+def _cosines(replies: Replies, updates: Tensor, direction: Tensor) -> dict[str, float]:
+    """How far the direction goes each domain's way: the cosine with its clients' updates, their mean where several."""
+    domains = [reply.domain for reply in replies]
+    if len(set(domains)) > MOST_COSINES:
+        return {}
+    cosines = torch.cosine_similarity(updates, direction.unsqueeze(0), dim=1, eps=1e-30).tolist()
+    by_domain: dict[str, list[float]] = {}
+    for domain, cosine in zip(domains, cosines, strict=True):
+        by_domain.setdefault(domain, []).append(cosine)
+    return {f"cosine of {domain}": sum(each) / len(each) for domain, each in by_domain.items()}
 
 
 def load_own_buffers(client: Client, model: Model) -> None:

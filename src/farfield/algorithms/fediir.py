@@ -29,7 +29,7 @@ from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
-from farfield.federation.federation import Federation
+from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, phase
 from farfield.math import aligned_cross_entropy, aligned_derivatives, ema, linear_head_gradient, weighted_mean
 from farfield.models import Model, ModelState, task_loss
@@ -71,25 +71,28 @@ class FedIIR(FedAvg):
         mean = weighted_mean(gradients.stack("gradient"), weights)
         target = ema(state.target if len(state.target) else None, mean, self.params.upsilon)
         updates = fed.map(self.train, state.model, target=target)
-        spread = (gradients.stack("gradient") - target).square().sum(dim=1).mean()
-        diagnostics = {"alignment_penalty": float(spread), "target_norm": float(target.norm())}
+        diagnostics = {"alignment_penalty": _spread(gradients, target), "target_norm": float(target.norm())}
         return state.step(self.aggregate(updates), diagnostics, target=target)
 
     @phase(
         gradient=Sends("head", "gradient of the client's mean loss by the classifier", server_sees="sum"),
         batches=Sends(SCALAR, "weight of the gradient: 1, or the number of mini-batches it is the mean of"),
+        square=Sends(SCALAR, "squared length of the gradient", server_sees="sum"),
     )
     def head_gradient(self, client: Client, model: Model) -> Named:
         model.train()
-        gradient = torch.zeros_like(model.vector[model.layout.head])
+        gradient, count = torch.zeros_like(model.vector[model.layout.head]), 1
         if self.params.gradient_average == "batches":
-            passes = list(client.batches(self.params.batch_size))
-            for x, y in passes:
-                gradient += self._of_head(model, x, y) / len(passes)
-            return {"gradient": gradient, "batches": len(passes)}
-        for x, y in client.sweep(client.training):
-            gradient += self._of_head(model, x, y) * (len(y) / client.samples)
-        return {"gradient": gradient, "batches": 1}
+            steps, examples, count = client.steps, client.examples, 0
+            for x, y in client.batches(self.params.batch_size, least=self.least_rows(model)):
+                gradient += self._of_head(model, x, y)
+                count += 1
+            gradient /= count
+            client.steps, client.examples = steps, examples  # a look at the gradient is no local step
+        else:
+            for x, y in client.sweep(client.training):
+                gradient += self._of_head(model, x, y) * (len(y) / client.samples)
+        return {"gradient": gradient, "batches": count, "square": float(gradient.double().square().sum())}
 
     def _of_head(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
@@ -119,6 +122,13 @@ class FedIIR(FedAvg):
             return aligned_cross_entropy(features, last.weight, last.bias, batch.y, target, gamma)
         risk, gradient = _head_gradient(model, features, batch.y, differentiable=True)
         return risk + gamma / 2 * (gradient - target).square().sum()
+
+
+def _spread(gradients: Replies, target: Tensor) -> float:
+    """The mean of ‖g_c − g̃‖² over clients, from sums over them alone."""
+    squares, total = gradients.stack("square").sum(), gradients.stack("gradient").double().sum(dim=0)
+    goal = target.double()
+    return float(squares - 2 * total @ goal) / len(gradients) + float(goal @ goal)
 
 
 def _is_closed_form(model: Model, y: Tensor) -> bool:

@@ -41,9 +41,7 @@ from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, phase
 from farfield.math import (
     GeometricAccumulator,
-    fishr_penalty,
-    gradient_variance,
-    head_gradient_variance,
+    GradientMoments,
     residuals,
     through_softmax,
     variance_derivatives,
@@ -56,8 +54,6 @@ PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Cova
 SAMPLES_AT_ONCE = 64
 #: Rows that pass through the model at once.
 ROWS_AT_ONCE = 1024
-#: What goes into the final layer, what comes out of it, and the labels, of all rows.
-_Seen = tuple[Tensor, Tensor, Tensor]
 
 
 class FedILC(FedAvg):
@@ -75,9 +71,8 @@ class FedILC(FedAvg):
     )
     phases: ClassVar[tuple[str, ...]] = ("gradient",)
     single_step: ClassVar[bool] = True
-    #: Which mean is taken: over clients, and inside a client.
+    #: Which mean of the clients' gradients is taken.
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "arithmetic"
-    in_client: ClassVar[Literal["rows", "arithmetic", "geometric"]] = "rows"
 
     class Params(FedAvg.Params):
         lr: float = Field(1.0, gt=0, description="factor on the gradient before the server optimizer")
@@ -99,41 +94,23 @@ class FedILC(FedAvg):
         loss=Sends(SCALAR, "mean training loss"),
     )
     def gradient(self, client: Client, model: Model) -> Named:
-        gradient, loss, _ = self._own_gradient(client, model)
-        return {"gradient": gradient, "loss": loss}
+        return self._own_gradient(client, model)
 
-    def _own_gradient(self, client: Client, model: Model) -> tuple[Tensor, float, _Seen | None]:
-        """The client's gradient and loss, and what its final layer saw, where that came with it."""
+    def _own_gradient(self, client: Client, model: Model, moments: GradientMoments | None = None) -> dict[str, Any]:
+        """The client's gradient and loss. `moments` gets the final layer's, where they come with it."""
         client.steps += 1
         client.examples += client.samples
         model.train()
-        if self.in_client == "rows":
-            return _gradient_of_all_rows(client, model)
-        total = 0.0
-        steps, examples = client.steps, client.examples
-        accumulator = GeometricAccumulator(len(model.vector), self.params.zeros)
-        mean = torch.zeros_like(model.vector, dtype=torch.float64)
-        for rows, loss in self._environments(client, model):
-            accumulator.add(rows)
-            mean += rows.sum(dim=0, dtype=torch.float64)
-            total += float(loss)
-        # The passes above are one gradient, however many batches it is made of.
-        client.steps, client.examples = steps, examples
-        chosen = accumulator.result() if self.in_client == "geometric" else mean / accumulator.rows
-        return chosen.to(model.vector.dtype), total / accumulator.rows, None
-
-    def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
-        """Gradients of the environments inside a client, some rows at a time, with the sum of their losses."""
-        if getattr(self.params, "inner", "batches") == "samples":
-            for x, y in client.sweep(client.training, SAMPLES_AT_ONCE):
-                rows = _per_sample_gradients(model, x, y)
-                with torch.no_grad():
-                    yield rows, task_loss(model(x), y, reduction="sum")
-            return
-        for x, y in client.batches(self.params.batch_size):
-            loss = task_loss(model(x), y)
+        gradient, total = torch.zeros_like(model.vector), 0.0
+        for inside, y in _passes(client, model):
+            logits = model.head.last(inside)
+            loss = task_loss(logits, y) * (len(y) / client.samples)
             model.backward(loss)
-            yield model.gradient.unsqueeze(0), loss.detach()
+            gradient += model.gradient
+            total += float(loss.detach())
+            if moments is not None:
+                moments.add(inside.detach().double(), residuals(logits.detach().double(), y))
+        return {"gradient": gradient, "loss": total}
 
     def updates(self, replies: Replies) -> Tensor:
         return replies.stack("gradient").mul_(-self.params.lr)
@@ -164,55 +141,80 @@ class FedILCWithFishr(FedILC):
     def round(self, fed: Federation, state: State) -> State:
         first = fed.map(self.gradient_and_variance, state.model)
         aggregate = self.aggregate(first)
-        variances = first.stack("variance")
-        second = fed.map(self.variance_gradient, state.model, mean_variance=variances.mean(dim=0))
-        # Only together are the parts the exact gradient: the deviations of those who answered twice must add up.
-        notes = [] if len(second) == len(first) else ["a client answered once only; the Fishr gradient lacks its part"]
-        parts = second.stack("penalty_gradient").double()
-        penalty = (parts.sum(dim=0) / (len(first) if self.params.fishr_reduction == "mean" else 1)).to(variances.dtype)
+        mean = first.stack("variance").mean(dim=0)
+        second = fed.map(self.variance_gradient, state.model, mean_variance=mean).of(first.clients)
+        penalty, notes = self._penalty_gradient(first, second)
         direction = aggregate.direction - self.params.lr * self.params.fishr * penalty
-        diagnostics = {"fishr_penalty": float(fishr_penalty(variances.double(), self.params.fishr_reduction))}
+        diagnostics = {"fishr_penalty": float(second.stack("deviation").double().sum()) / self._divisor(first)}
         if self.over_clients == "geometric":
-            diagnostics["geometric_to_arithmetic"] = _ratio(aggregate.direction, self.updates(first))
+            diagnostics["geometric_to_arithmetic"] = self._agreement(first, aggregate.direction)
+        if first.has("geometric_to_arithmetic"):
+            diagnostics["geometric_to_arithmetic"] = float(first.stack("geometric_to_arithmetic").mean())
         return state.step(replace(aggregate, direction=direction), diagnostics, notes)
+
+    def _divisor(self, first: Replies) -> int:
+        return len(first) if self.params.fishr_reduction == "mean" else 1
+
+    def _penalty_gradient(self, first: Replies, second: Replies) -> tuple[Tensor, tuple[str, ...]]:
+        """The gradient of the penalty from its clients' parts, and what there is to say if some are missing.
+
+        Only together are the parts the exact gradient: the deviations from v̄ must add up to zero.
+        """
+        parts = second.stack("penalty_gradient").double() if second else torch.zeros(1)
+        penalty = (parts.sum(dim=0) / self._divisor(first)).to(first.stack("gradient").dtype)
+        if len(first) < 2:
+            return torch.zeros_like(penalty), ("one client is left, and its variance has nothing to agree with",)
+        missing = len(first) - len(second)
+        if len(second) < 2:
+            return torch.zeros_like(penalty), (f"{missing} clients answered once only; no Fishr term in this round",)
+        return penalty, (
+            f"{missing} clients answered once only; the Fishr gradient lacks their part",
+        ) if missing else ()
+
+    def _agreement(self, first: Replies, applied: Tensor) -> float:
+        updates = self.updates(first)
+        # Under another method's server half the applied direction is not the geometric mean.
+        weights = first.weights(self.params.weighting)
+        return _ratio(applied if self.server is None else self.combine(updates, weights), updates)
 
     @phase(
         gradient=Sends("parameters", "the client's gradient"),
         variance=Sends("final layer", "variance over samples of the final layer's gradients", server_sees="sum"),
         loss=Sends(SCALAR, "mean training loss"),
+        geometric_to_arithmetic=Sends(SCALAR, "length of the geometric mean against the mean's", optional=True),
     )
     def gradient_and_variance(self, client: Client, model: Model) -> Named:
-        gradient, loss, seen = self._own_gradient(client, model)
-        variance = head_gradient_variance(*(seen or _seen(model, _passes(client, model))))
-        return {"gradient": gradient, "variance": _flat(model, *variance), "loss": loss}
+        moments = GradientMoments()
+        reply = self._own_gradient(client, model, moments)
+        if moments.rows == 0:
+            moments = _moments(model, _passes(client, model))
+        return {**reply, "variance": _flat(model, *moments.variance).to(model.vector.dtype)}
 
-    @phase(penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"))
+    @phase(
+        penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"),
+        deviation=Sends(SCALAR, "‖v_e − v̄‖²", server_sees="sum"),
+    )
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
         """With c = 2 (v_e − v̄), the gradient of c·v_e: closed forms in the final layer, autograd below it.
 
         Where the rows pass through the model in parts, they do so twice, so that no graph of all of them is held.
         """
         model.train()
-        n, last = client.samples, model.head.last
-        once = list(_passes(client, model)) if n <= ROWS_AT_ONCE else None
-        inputs, logits, labels = (
-            t.double() if t.is_floating_point() else t for t in _seen(model, once or _passes(client, model))
-        )
-        errors = residuals(logits, labels)
-        mean = (errors.T @ inputs / n, errors.mean(dim=0))
-        own = _flat(model, *gradient_variance(inputs, errors))
-        factors = _weight_and_bias(model, (own - mean_variance.double()) * (2.0 / n))
+        last = model.head.last
+        once = list(_passes(client, model)) if client.samples <= ROWS_AT_ONCE else None
+        moments = _moments(model, once or _passes(client, model))
+        gap = _flat(model, *moments.variance) - mean_variance.double()
+        factors = _weight_and_bias(model, gap * (2.0 / client.samples))
         total = torch.zeros_like(model.vector)
-        start = 0
         for inside, y in once or _passes(client, model):
-            rows = slice(start, start := start + len(y))
-            by_inputs, by_errors = variance_derivatives(inputs[rows], errors[rows], mean, factors)
-            by_logits = through_softmax(by_errors, errors[rows], y)
+            inputs, errors = _of_final_layer(model, inside, y)
+            by_inputs, by_errors = variance_derivatives(inputs, errors, moments.mean, factors)
+            by_logits = through_softmax(by_errors, errors, y)
             by_inputs += by_logits @ last.weight.detach().double()
-            by_final = _flat(model, by_logits.T @ inputs[rows], by_logits.sum(dim=0))
+            by_final = _flat(model, by_logits.T @ inputs, by_logits.sum(dim=0))
             model.backward_from(inside, by_inputs.to(inside.dtype), by_final.to(inside.dtype))
             total += model.gradient
-        return {"penalty_gradient": total}
+        return {"penalty_gradient": total, "deviation": float(gap.square().sum())}
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         super().check(spec, kind, clients)
@@ -234,6 +236,10 @@ class Geometric(FedILC):
         return Ruled(direction, {"geometric_to_arithmetic": _ratio(direction, updates)})
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
+        super().check(spec, kind, clients)
+        self.check_server(clients)
+
+    def check_server(self, clients: int) -> None:
         if clients < 2:
             raise AlgorithmError(f"{self.name} takes a mean over clients and needs at least 2 in a cohort")
 
@@ -253,25 +259,73 @@ class InterGeo(FedILCWithFishr):
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "geometric"
 
 
+class OfEnvironments(FedILCWithFishr):
+    """Fishr, and a client's gradient that is a mean over environments inside the client."""
+
+    def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
+        """Gradients of the environments, some rows at a time, with the sum of their losses."""
+        for x, y in client.batches(self.params.batch_size):
+            loss = task_loss(model(x), y)
+            model.backward(loss)
+            yield model.gradient.unsqueeze(0), loss.detach()
+
+    def _own_gradient(self, client: Client, model: Model, moments: GradientMoments | None = None) -> dict[str, Any]:
+        model.train()
+        steps, examples = client.steps + 1, client.examples + client.samples
+        mean = self._mean(self._environments(client, model), model.layout.parameters)
+        # The passes above are one gradient, however many batches it is made of.
+        client.steps, client.examples = steps, examples
+        mean["gradient"] = mean["gradient"].to(model.vector.dtype)
+        return mean
+
+    def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], size: int) -> dict[str, Any]:
+        total, loss, count = torch.zeros(size, dtype=torch.float64), 0.0, 0
+        for rows, losses in environments:
+            total += rows.sum(dim=0, dtype=torch.float64)
+            loss += float(losses)
+            count += len(rows)
+        return {"gradient": total / count, "loss": loss / count}
+
+
 @register
-class IntraArith(FedILCWithFishr):
+class IntraArith(OfEnvironments):
     """Fishr and the arithmetic mean over each client's mini-batches."""
 
     name: ClassVar[str] = "fedilc-intra-arith"
-    in_client: ClassVar[Literal["rows", "arithmetic", "geometric"]] = "arithmetic"
 
 
 @register
-class IntraGeo(FedILCWithFishr):
+class IntraGeo(OfEnvironments):
     """Fishr and the geometric mean inside each client, over mini-batches or samples: Algorithm 2."""
 
     name: ClassVar[str] = "fedilc-intra-geo"
-    in_client: ClassVar[Literal["rows", "arithmetic", "geometric"]] = "geometric"
 
     class Params(FedILCWithFishr.Params):
         inner: Literal["batches", "samples"] = Field(
             "batches", description="environments inside a client: mini-batches (published code) or samples (paper)"
         )
+
+    def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.params.inner == "batches":
+            yield from super()._environments(client, model)
+            return
+        for x, y in client.sweep(client.training, SAMPLES_AT_ONCE):
+            rows = _per_sample_gradients(model, x, y)
+            with torch.no_grad():
+                yield rows, task_loss(model(x), y, reduction="sum")
+
+    def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], size: int) -> dict[str, Any]:
+        accumulator = GeometricAccumulator(size, self.params.zeros)
+
+        def counted() -> Iterator[tuple[Tensor, Tensor]]:
+            for rows, losses in environments:
+                accumulator.add(rows)
+                yield rows, losses
+
+        arithmetic = super()._mean(counted(), size)
+        gradient = accumulator.result()
+        ratio = _length_ratio(gradient, arithmetic["gradient"])
+        return {**arithmetic, "gradient": gradient, "geometric_to_arithmetic": ratio}
 
 
 def _passes(client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
@@ -280,32 +334,28 @@ def _passes(client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
         yield model.head.before_last(model.features(x)), y
 
 
+def _of_final_layer(model: Model, inside: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """What goes into the final layer and the residuals that come of it, in float64 and without a graph."""
+    with torch.no_grad():
+        return inside.detach().double(), residuals(model.head.last(inside).double(), y)
+
+
 @torch.no_grad()
-def _seen(model: Model, passes: Iterable[tuple[Tensor, Tensor]]) -> _Seen:
-    inputs, labels = zip(*((inside.detach(), y) for inside, y in passes), strict=True)
-    together = torch.cat(inputs)
-    return together, model.head.last(together), torch.cat(labels)
-
-
-def _gradient_of_all_rows(client: Client, model: Model) -> tuple[Tensor, float, _Seen]:
-    gradient, total = torch.zeros_like(model.vector), 0.0
-    inputs, logits, labels = [], [], []
-    for inside, y in _passes(client, model):
-        out = model.head.last(inside)
-        loss = task_loss(out, y) * (len(y) / client.samples)
-        model.backward(loss)
-        gradient += model.gradient
-        total += float(loss.detach())
-        inputs.append(inside.detach())
-        logits.append(out.detach())
-        labels.append(y)
-    return gradient, total, (torch.cat(inputs), torch.cat(logits), torch.cat(labels))
+def _moments(model: Model, passes: Iterable[tuple[Tensor, Tensor]]) -> GradientMoments:
+    moments = GradientMoments()
+    for inside, y in passes:
+        moments.add(*_of_final_layer(model, inside, y))
+    return moments
 
 
 def _ratio(direction: Tensor, updates: Tensor) -> float:
     """Length of the geometric mean against the arithmetic one's: 1 where all agree, near 0 where nobody does."""
-    mean = updates.mean(dim=0).norm()
-    return float(direction.norm() / mean) if mean > 0 else 0.0
+    return _length_ratio(direction, updates.mean(dim=0))
+
+
+def _length_ratio(geometric: Tensor, arithmetic: Tensor) -> float:
+    length = arithmetic.norm()
+    return float(geometric.norm() / length) if length > 0 else 0.0
 
 
 def _flat(model: Model, weight: Tensor, bias: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ stops after 20 steps of a heuristic (`solver=paper`); its global step size 0.05 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg, Ruled
 from farfield.algorithms.registry import register
-from farfield.math import gradient_cosines, matching_direction
+from farfield.math import Matching, matching_direction
 
 
 @register
@@ -52,15 +52,15 @@ class FedOMG(FedAvg):
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Ruled:
         p = self.params
         matched = matching_direction(updates, weights, p.kappa, p.solver, reference, p.rescale)
-        cosines = gradient_cosines(updates, matched.direction)
-        inner = (updates.double() @ matched.direction.double()).min()
-        vanished = p.kappa > 0 and bool((updates.double().T @ matched.gamma).norm() <= 1e-9 * updates.double().norm())
-        notes = ("the matched direction vanishes; the client method's own direction was taken",) if vanished else ()
         diagnostics = {
-            "worst_inner_product": float(inner),
-            "matching_gap": float(matched.gap),
-            "cosine_mean": float(cosines.mean()),
-            "cosine_min": float(cosines.min()),
+            "worst_inner_product": matched.worst,
+            "matching_gap": matched.gap,
             "gamma_max": float(matched.gamma.max()),
         }
-        return Ruled(matched.direction, diagnostics, notes)
+        return Ruled(matched.direction, diagnostics, tuple(self._notes(len(updates), matched)))
+
+    def _notes(self, clients: int, matched: Matching) -> Iterator[str]:
+        if matched.vanished:
+            yield "the matched direction vanishes; the client method's own direction was taken"
+        elif clients == 1 and self.params.kappa > 0:
+            yield "one client only: there is nothing to match, and the step is its own made longer"

@@ -239,7 +239,7 @@ def _check_against(plan: Plan, task: Task) -> None:
             cohort = 1 if algorithm.pooled else plan.cohort or len(made)
             algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
             if algorithm.server is not None:
-                algorithm.server.check(plan.spec_for(algorithm), task.kind, cohort)
+                algorithm.server.check_server(cohort)
 
 
 def _check_rows(domain: Domain, task: Task, model: ModelSpec) -> None:

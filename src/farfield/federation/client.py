@@ -138,6 +138,9 @@ class Client:
             epoch += 1
 
     def sweep(self, rows: Rows, size: int = 1024) -> Iterator[Batch]:
-        """Every row once, in order, in large batches: for evaluation and full-batch gradients."""
-        for start in range(0, len(rows), size):
-            yield rows.take(torch.arange(start, min(start + size, len(rows))))
+        """Every row once, in order, in large batches: for evaluation and full-batch gradients.
+
+        Batches are of about equal size: BatchNorm could do nothing with one row left over.
+        """
+        for part in torch.arange(len(rows)).tensor_split(-(-len(rows) // size)) if len(rows) else ():
+            yield rows.take(part)

@@ -8,8 +8,8 @@ Replies that fail the checks never get here; a round that loses too many clients
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -58,6 +58,14 @@ class Replies(Sequence[Reply]):
     def samples(self) -> Tensor:
         """Training examples of each client, in float64, ready to be weights."""
         return torch.tensor([float(r.samples) for r in self.replies], dtype=torch.float64)
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        return tuple(r.client for r in self.replies)
+
+    def of(self, clients: Collection[int]) -> Replies:
+        """Only the replies of these clients: for a second exchange, when not everyone was in the first."""
+        return replace(self, replies=tuple(r for r in self.replies if r.client in clients))
 
     def has(self, name: str) -> bool:
         return bool(self.replies) and all(name in r.values for r in self.replies)

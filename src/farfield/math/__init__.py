@@ -12,9 +12,9 @@ from farfield.math.diagnostics import (
 from farfield.math.gaussian import class_gaussians, gaussian_kl
 from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean
 from farfield.math.head_gradients import (
+    GradientMoments,
     aligned_cross_entropy,
     aligned_derivatives,
-    gradient_variance,
     head_gradient_variance,
     linear_head_gradient,
     residuals,
@@ -41,6 +41,7 @@ from farfield.math.splits import order_of_clients, share_rows, split_domains
 __all__ = [
     "Fairness",
     "GeometricAccumulator",
+    "GradientMoments",
     "HeadMixture",
     "Matching",
     "Minimum",
@@ -58,7 +59,6 @@ __all__ = [
     "fishr_penalty",
     "gaussian_kl",
     "gradient_cosines",
-    "gradient_variance",
     "group_dro_weights",
     "head_gradient_variance",
     "invariant_solution",

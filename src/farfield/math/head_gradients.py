@@ -78,6 +78,41 @@ def gradient_variance(inputs: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
     return weight_variance.clamp_min(0.0), error_variance
 
 
+class GradientMoments:
+    """Mean and variance of the head's per-sample gradients from rows that come in parts, none of which is kept.
+
+    Parts are merged by their means and variances (Chan's formula), so nothing cancels that does not cancel in one.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.mean: tuple[Tensor, Tensor] = (torch.zeros(()), torch.zeros(()))
+        self.variance = self.mean
+
+    @torch.no_grad()
+    def add(self, inputs: Tensor, errors: Tensor) -> None:
+        """Rows by what goes into the head and their residuals, both float64."""
+        n = len(errors)
+        mean = (errors.T @ inputs / n, errors.mean(dim=0))
+        variance = gradient_variance(inputs, errors)
+        if self.rows == 0:
+            self.rows, self.mean, self.variance = n, mean, variance
+            return
+        share = n / (self.rows + n)
+        merged = [_merge(*both, share) for both in zip(self.mean, self.variance, mean, variance, strict=True)]
+        self.rows += n
+        (weight_mean, weight_variance), (bias_mean, bias_variance) = merged
+        self.mean, self.variance = (weight_mean, bias_mean), (weight_variance, bias_variance)
+
+
+def _merge(
+    mean: Tensor, variance: Tensor, new_mean: Tensor, new_variance: Tensor, share: float
+) -> tuple[Tensor, Tensor]:
+    gap = new_mean - mean
+    spread = gap.square() * (share * (1.0 - share))
+    return mean + share * gap, variance.lerp(new_variance, share) + spread
+
+
 @torch.no_grad()
 def variance_derivatives(
     inputs: Tensor, errors: Tensor, mean: tuple[Tensor, Tensor], factors: tuple[Tensor, Tensor]

@@ -37,13 +37,16 @@ class Matching:
     """A direction and the proof of its quality.
 
     `gamma` weighs the clients (float64, on the simplex), `objective` is its value in the convex problem, and the
-    optimum lies between `objective - gap` and `objective`.
+    optimum lies between `objective - gap` and `objective`. `worst` is the smallest inner product of a client's update
+    with the direction, and `vanished` says that Γ*g did, so that the direction is g_FL.
     """
 
     direction: Tensor
     gamma: Tensor
     gap: float
     objective: float
+    worst: float
+    vanished: bool
 
 
 @torch.no_grad()
@@ -65,8 +68,8 @@ def matching_direction(
     length 1 or so, and it falls well short of the optimum beyond some 20 clients. `rescale` divides the result by 1
     + κ², as the published code does, or by 1 + κ, with which identical clients give g_FL; the paper does neither.
 
-    Where Γ*g vanishes (a client that did not move, or updates that cancel) eq. 16 is 0/0 and the direction is g_FL;
-    `gap` still certifies `gamma` and `objective`.
+    Where Γ*g vanishes (a client that did not move, or updates that cancel) eq. 16 is 0/0 and the direction is g_FL,
+    not rescaled; `gap` still certifies `gamma` and `objective`.
     """
     if updates.ndim != 2 or updates.numel() == 0:
         raise ValueError(f"expected a non-empty (clients, d) matrix of updates, got shape {tuple(updates.shape)}")
@@ -89,12 +92,18 @@ def matching_direction(
     else:
         raise ValueError(f"solver must be 'exact' or 'paper', got {solver!r}")
 
+    vanished = solver == "exact" and kappa > 0.0 and geometry.cancelled(found)
+    # Where nothing was added to g_FL there is nothing to scale back, except in the published code, which always does.
+    divisor = 1.0 if vanished else divisors[rescale]
     direction = step if stretch == 0.0 else step + stretch * found.combined
+    products = geometry.linear if stretch == 0.0 else geometry.linear + stretch * found.products
     return Matching(
-        direction=(direction / divisors[rescale]).to(updates.dtype),
+        direction=(direction / divisor).to(updates.dtype),
         gamma=found.gamma,
         gap=max(found.gap, 0.0) / geometry.unit**2,
         objective=found.objective / geometry.unit**2,
+        worst=float(products.min()) / divisor / geometry.unit**2,
+        vanished=vanished,
     )
 
 
@@ -248,9 +257,9 @@ def _with_idle_clients(geometry: _Geometry, start: Tensor, moved: Tensor) -> _Me
     shares = start[moved] if bool(start[moved].any()) else torch.ones_like(start[moved])
     others = _exact(geometry.only(moved), shares / shares.sum())
     if others.objective < 0.0:
-        gamma = torch.zeros_like(start)
-        gamma[moved] = others.gamma
-        return replace(others, gamma=gamma)
+        gamma, products = torch.zeros_like(start), torch.zeros_like(start)
+        gamma[moved], products[moved] = others.gamma, others.products
+        return replace(others, gamma=gamma, products=products)
     idle = geometry.measure((~moved).to(start.dtype) / (~moved).sum())
     # Length zero also where a trace of movement is left: it is rounding beside the others, and no direction.
     return replace(idle, length=0.0, bound=max(idle.bound, min(others.bound, 0.0)))
