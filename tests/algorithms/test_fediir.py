@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch import Tensor
 
 from farfield.algorithms import build
 from farfield.federation.client import Batch
-from farfield.models import Model, ModelSpec, build_model
+from farfield.federation.federation import Replies, Reply
+from farfield.federation.local import LocalFederation
+from farfield.models import Model, ModelSpec, ModelState, build_model
 from farfield.tasks.task import Domain
-from tests.toy import domains, federation, initial
+from tests.toy import SPEC, domains, federation, initial
 
 # golden: fediir_penalty
 Z = [
@@ -128,10 +131,69 @@ def test_the_published_average_counts_mini_batches_and_the_papers_counts_clients
             target = algorithm.round(fed, state).target
         counts = replies.stack("batches").double()
         assert counts.tolist() == ([1, 1] if average == "clients" else [3, 1])
-        expected = (counts[:, None] * replies.stack("gradient").double()).sum(dim=0) / counts.sum()
-        torch.testing.assert_close(target.double(), expected, rtol=1e-5, atol=1e-7)
+        passes = [_head_gradients(fed, number, average) for number in (0, 1)]
+        for reply, naive in zip(replies, passes, strict=True):
+            torch.testing.assert_close(reply.values["gradient"], torch.stack(naive).mean(dim=0), rtol=1e-5, atol=1e-7)
+        together = [gradient for naive in passes for gradient in naive]
+        torch.testing.assert_close(target, torch.stack(together).mean(dim=0), rtol=1e-5, atol=1e-7)
         means[average] = target
     assert not torch.allclose(means["clients"], means["batches"], rtol=1e-3)
+
+
+def _head_gradients(fed: LocalFederation, number: int, average: str) -> list[Tensor]:
+    """By autograd and one by one: the gradients of the head that the mean is to be taken of."""
+    client = fed._population.client(number, seed=0, round=1, phase="head_gradient", state={})
+    whole = client.training.take(torch.arange(client.samples))
+    gradients = []
+    for x, y in [whole] if average == "clients" else client.batches(8):
+        model = initial()
+        model.backward(torch.nn.functional.cross_entropy(model(x), y))
+        gradients.append(model.gradient[model.layout.head].clone())
+    return gradients
+
+
+@pytest.mark.parametrize(
+    ("gradients", "batches", "mean"),
+    [([(32 * 1 + 32 * 2 + 8 * 3) / 72, 10.0], [1, 1], 5.833333333333333), ([2.0, 10.0], [3, 1], 4.0)],
+)
+def test_the_server_weighs_gradients_as_in_the_worked_example(
+    gradients: list[float], batches: list[int], mean: float
+) -> None:
+    """golden: fediir_global_gradient_average, the paper's mean over clients and the code's over mini-batches."""
+    torch.set_default_dtype(torch.float32)
+
+    class Sent:
+        def map(self, phase: Callable[..., object], model: ModelState, **shared: Tensor) -> Replies:
+            if phase.__name__ == "train":
+                self.target = shared["target"]
+            values = [
+                {"gradient": torch.tensor([g]), "batches": b, "square": g * g, "update": torch.zeros(1), "loss": 0.0}
+                for g, b in zip(gradients, batches, strict=True)
+            ]
+            return Replies(tuple(Reply(i, "d", 1, v) for i, v in enumerate(values)))
+
+    fed = Sent()
+    algorithm = build("fediir", {"upsilon": 0.0})
+    after = algorithm.round(fed, algorithm.start(ModelState(torch.zeros(1), torch.zeros(0))))  # type: ignore[arg-type]
+    assert float(fed.target) == pytest.approx(mean, rel=1e-6)
+    spread = sum((g - mean) ** 2 for g in gradients) / 2
+    assert after.diagnostics["alignment_penalty"] == pytest.approx(spread, rel=1e-5)
+
+
+def test_a_look_at_the_gradient_is_no_local_step_and_no_batch_of_one_reaches_batch_norm() -> None:
+    torch.set_default_dtype(torch.float32)
+    spec = SPEC.model_copy(update={"norm": "average"})
+    whole = domains(1)[0]
+    chosen = [Domain("a", whole.x[:31], whole.y[:31])]  # 25 to train on: three batches of 8, and one row
+    steps = {}
+    for average in ("clients", "batches"):
+        algorithm = build("fediir", {"batch_size": 8, "gradient_average": average})
+        with federation(algorithm, chosen, spec) as fed:
+            fed.begin(1, [0])
+            algorithm.round(fed, algorithm.start(initial(spec).state()))
+            assert not fed.events
+            steps[average] = fed.traffic.local_steps
+    assert steps == {"clients": 3, "batches": 3}
 
 
 def test_the_full_batch_gradient_is_autograds() -> None:

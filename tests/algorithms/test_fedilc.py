@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from farfield.algorithms import AlgorithmError, build, fedilc
 from farfield.federation.federation import Replies, Reply
+from farfield.federation.local import LocalFederation
+from farfield.federation.phase import Named
 from farfield.math import head_gradient_variance, weighted_geometric_mean
-from farfield.models import ModelSpec, build_model
+from farfield.models import ModelSpec, ModelState, build_model
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, domains, federation, initial
 
@@ -36,7 +40,7 @@ PARTS = [
     [[-0.02928505082877564, -0.0706895355584436], [-0.4847589778478323, 0.32054391363445234],
      [0.5140440282325187, -0.24985437829805335]],
 ]  # fmt: skip
-PENALTY_SUM, PENALTY_MEAN = 1.3632526976721524, 0.45441756589071747
+PENALTY = {"sum": 1.3632526976721524, "mean": 0.45441756589071747}
 
 
 @pytest.fixture
@@ -195,7 +199,126 @@ def test_a_gradient_counts_as_one_step_however_many_batches_it_is_made_of() -> N
             assert fed.traffic.local_steps == 2
 
 
+class Lossy:
+    """A federation that loses some clients' replies in some phases."""
+
+    def __init__(self, fed: LocalFederation, lost: dict[str, set[int]]) -> None:
+        self._fed, self._lost, self.layout = fed, lost, fed.layout
+
+    def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor) -> Replies:
+        replies = self._fed.map(phase, model, **shared)
+        return replies.of([c for c in replies.clients if c not in self._lost.get(phase.__name__, set())])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept", "said"),
+    [
+        (set(), set(), {0, 1, 2}, None),
+        ({0}, set(), {1, 2}, None),
+        ({0}, {0}, {1, 2}, None),
+        (set(), {0}, {1, 2}, "1 clients answered once only; the Fishr gradient lacks"),
+        ({0}, {1}, set(), "no Fishr term"),
+        ({0, 1}, set(), set(), "one client is left"),
+    ],
+)
+def test_only_clients_of_the_first_exchange_count_in_the_second(
+    first: set[int], second: set[int], kept: set[int], said: str | None
+) -> None:
+    settings = {"server_optimizer": "sgd", "server_lr": 1.0, "server_momentum": 0.0, "fishr": 100.0}
+    algorithm = build("fedilc-fishr", settings)
+    with federation(algorithm, domains(3)) as fed:
+        fed.begin(1, range(3))
+        state = algorithm.start(initial().state())
+        lossy = Lossy(fed, {"gradient_and_variance": first, "variance_gradient": second})
+        after = algorithm.round(lossy, state)
+        here = fed.map(algorithm.gradient_and_variance, state.model).of({0, 1, 2} - first)
+        mean = here.stack("variance").mean(dim=0)
+        parts = fed.map(algorithm.variance_gradient, state.model, mean_variance=mean).of(kept)
+    expected = -here.stack("gradient").mean(dim=0)
+    if kept:
+        expected -= 100.0 * parts.stack("penalty_gradient").sum(dim=0) / len(here)
+    step = after.model.parameters - state.model.parameters
+    torch.testing.assert_close(step, expected, rtol=1e-4, atol=1e-6)
+    assert [said in note for note in after.notes] == [True] if said else not after.notes
+
+
+def test_memory_of_the_variances_does_not_grow_with_the_rows() -> None:
+    """The largest tensor that any operation makes is that of one pass, however many passes there are."""
+    algorithm = build("fedilc-intra-geo", {"batch_size": 64})
+    spec = SPEC.model_copy(update={"hidden": (32,)})
+    largest = []
+    for rows in (3000, 12000):
+        x = torch.randn((rows, 4), generator=torch.Generator().manual_seed(0))
+        domain = Domain("a", x, torch.arange(rows) % 3)
+        model = build_model(spec, 0)
+        mean = algorithm.gradient_and_variance(AllRows(domain).client, model)["variance"].clone()
+        with Largest() as seen:
+            algorithm.gradient_and_variance(AllRows(domain).client, model)
+            algorithm.variance_gradient(AllRows(domain).client, model, mean)
+        largest.append(seen.elements)
+    assert largest[1] <= 1.1 * max(largest[0], 12000)  # the permutation of the rows is the one thing that grows
+
+
+class Largest(TorchDispatchMode):
+    """Counts the elements of the largest tensor that is made while it is on."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return made
+
+
+@pytest.mark.parametrize("at_once", [1024, 7])
+def test_the_recorded_penalty_is_the_worked_examples(
+    double: None, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fedilc, "ROWS_AT_ONCE", at_once)
+    spec = ModelSpec(featurizer="identity", input_shape=(2,), outputs=3)
+    model = build_model(spec, 0)
+    model.vector.copy_(torch.tensor([*(v for row in W for v in row), *B]))
+    clients = [AllRows(domain).client for domain in sites()]
+    for reduction, value in PENALTY.items():
+        algorithm = build("fedilc-fishr", {"fishr_reduction": reduction})
+
+        class Sent:
+            layout = model.layout
+
+            def map(self, phase: Callable[..., Named], state: ModelState, **shared: Tensor) -> Replies:
+                replies = []
+                for number, client in enumerate(clients):
+                    model.load(state)
+                    values = {
+                        k: v.clone() if isinstance(v, Tensor) else v for k, v in phase(client, model, **shared).items()
+                    }
+                    replies.append(Reply(number, client.domain, client.samples, values))
+                return Replies(tuple(replies))
+
+        after = algorithm.round(Sent(), algorithm.start(model.state()))
+        assert after.diagnostics["fishr_penalty"] == pytest.approx(value, rel=1e-9)
+
+
+def test_the_ratio_is_of_the_geometric_mean_whoever_rules_and_also_inside_clients() -> None:
+    ratios = {}
+    for name in ("fedilc-inter-geo", "fedilc-inter-geo+fedomg", "fedilc-intra-geo"):
+        algorithm = build(name)
+        with federation(algorithm, domains(3)) as fed:
+            fed.begin(1, range(3))
+            ratios[name] = algorithm.round(fed, algorithm.start(initial().state())).diagnostics[
+                "geometric_to_arithmetic"
+            ]
+    assert ratios["fedilc-inter-geo"] == pytest.approx(ratios["fedilc-inter-geo+fedomg"], rel=1e-6)
+    assert 0 < ratios["fedilc-intra-geo"] < 1
+
+
 def test_what_cannot_work_is_refused() -> None:
+    with pytest.raises(AlgorithmError, match="running statistics"):
+        build("fedilc-geometric").check(SPEC.model_copy(update={"norm": "local"}), "classification", 3)
+    with pytest.raises(AlgorithmError, match="at least 2"):
+        build("fedilc-geometric").check_server(1)
     with pytest.raises(AlgorithmError, match="at least 2"):
         build("fedilc-inter-geo").check(SPEC, "classification", 1)
     with pytest.raises(AlgorithmError, match="class labels"):

@@ -70,16 +70,43 @@ def test_a_client_that_did_not_move_gives_the_client_methods_step_and_a_note() -
     assert "vanishes" in ruled.notes[0]
 
 
-def test_a_large_radius_stays_finite() -> None:
-    for kappa in (1.0, 3.0):
-        rows = torch.tensor([[1.0, 0.0], [-1.0, 0.01]])
-        ruled = build("fedomg", {"kappa": kappa}).rule(rows, torch.tensor([0.5, 0.5]), rows.mean(dim=0))
-        assert isinstance(ruled, Ruled)
-        assert bool(torch.isfinite(ruled.direction).all())
+def test_what_is_taken_as_it_is_is_not_rescaled_and_what_is_matched_is_not_called_vanished() -> None:
+    idle = torch.tensor([[1.0, 0.0], [0.8, 0.1], [0.0, 0.0]])
+    shares = torch.full((3,), 1 / 3)
+    ruled = build("fedomg", {"rescale": "1+kappa"}).rule(idle, shares, idle.mean(dim=0))
+    assert isinstance(ruled, Ruled)
+    torch.testing.assert_close(ruled.direction, idle.mean(dim=0))
+    slow = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.1, 0.0], [0.0, 1e-10, 0.0]])
+    ruled = build("fedomg").rule(slow, shares, slow.mean(dim=0))
+    assert isinstance(ruled, Ruled)
+    assert float(ruled.direction[1]) > 0.3  # all the radius goes to the client that hardly moved
+    assert not ruled.notes
+    assert ruled.diagnostics["worst_inner_product"] == pytest.approx(float((slow @ ruled.direction).min()), rel=1e-5)
+
+
+def test_one_client_is_told_that_there_is_nothing_to_match() -> None:
+    ruled = build("fedomg").rule(torch.tensor([[1.0, 2.0]]), torch.ones(1), torch.tensor([1.0, 2.0]))
+    assert isinstance(ruled, Ruled)
+    torch.testing.assert_close(ruled.direction, torch.tensor([1.5, 3.0]))
+    assert "one client only" in ruled.notes[0]
+
+
+@pytest.mark.parametrize("kappa", [1.0, 3.0])
+def test_a_large_radius_reaches_the_optimum_and_harms_nobody(kappa: float) -> None:
+    rows = torch.tensor([[1.0, 0.0], [-1.0, 0.01]])
+    ruled = build("fedomg", {"kappa": kappa}).rule(rows, torch.tensor([0.5, 0.5]), rows.mean(dim=0))
+    assert isinstance(ruled, Ruled)
+    # In the plane the best direction can be had by trying them all.
+    reference = rows.mean(dim=0).double()
+    angles = torch.linspace(0, 2 * torch.pi, 200_001, dtype=torch.float64)
+    circle = reference + kappa * reference.norm() * torch.stack([angles.cos(), angles.sin()], dim=1)
+    best = (circle @ rows.double().T).min(dim=1).values.max()
+    assert float((rows @ ruled.direction).min()) == pytest.approx(float(best), rel=1e-3)
+    assert float(best) > 0
 
 
 def test_on_other_methods_clients_the_reference_is_their_own_step() -> None:
-    """With κ = 0 the composition is the client method itself, to the bit."""
+    """With κ = 0 the composition is the client method itself."""
     for client in ("fedavg", "fediir", "fedprox", "scaffold", "fedsgd", "fedilc-inter-geo"):
         alone, composed = build(client), build(f"{client}+fedomg", {"kappa": 0.0})
         states = []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from farfield.bench.plan import make_plan
 from farfield.bench.presets import load, names, with_preset
 from farfield.errors import UserError
+from farfield.models import ModelState
 from farfield.tasks import load as load_task
 
 
@@ -35,6 +39,55 @@ def test_the_papers_numbers_are_where_they_belong() -> None:
     assert fedilc.settings["fedilc-inter-geo"]["fishr"] == 15
     assert fedilc.rounds_of["fedilc-inter-geo"] == 301
     assert fedilc.rules[0] == "oracle"
+
+
+#: What the papers say, typed from them: preset, method, where, value.
+FROM_THE_PAPERS = [
+    ("fedloe/pacs", "fedloe-irm", "lam", 100),
+    ("fedloe/pacs", "fedloe-rex", "lam", 100),
+    ("fedloe/pacs", "fedloe-irm", "head_lr", 0.05),
+    ("fedloe/pacs", "fedloe-irm", "head_weight_decay", 5e-4),
+    ("fedloe/pacs", "fedloe-irm", "lr", 5e-5),
+    ("fedloe/pacs", "fedloe-fish", "meta_lr", 0.05),
+    ("fedloe/office-home", "fedloe-erm", "lr", 3e-5),
+    ("fedloe/iwildcam", "fedloe-fish", "meta_lr", 0.01),
+    ("fedomg/pacs", "fedomg", "kappa", 0.5),
+    ("fedomg/pacs", "fedomg", "solver", "paper"),
+    ("fedomg/pacs", "fedomg", "rescale", "1+kappa^2"),
+    ("fedomg/vlcs", "fediir+fedomg", "gamma", 1e-4),
+    ("fedomg/vlcs", "fediir+fedomg", "kappa", 0.5),
+    ("fedomg/cifar10", "fedomg", "lr", 0.005),
+    ("fedilc/eicu", "fedilc-intra-geo", "fishr", 0.1),
+    ("fedilc/rotated-cifar10", "fedilc-fishr", "server_lr", 1e-4),
+    ("fedcir/pacs", "fedcir", "batch_size", 32),
+]
+
+
+@pytest.mark.parametrize(("preset", "method", "field", "value"), FROM_THE_PAPERS)
+def test_a_preset_says_what_the_paper_says(preset: str, method: str, field: str, value: object) -> None:
+    plan = make_plan(load_task("rotated-digits"), **with_preset(preset, {"cohort": 5}))
+    assert plan.settings[method][field] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("fedloe/pacs", (8, 256), (4, 8)),
+        ("fedloe/office-home", (8, 256), (4, 8)),
+        ("fedloe/iwildcam", (80, 5120), (5, 320)),
+    ],
+)
+def test_fedloes_presets_have_both_stages_of_table_5(
+    name: str, first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    plan = make_plan(load_task("rotated-digits"), **with_preset(name, {}))
+    method = plan.algorithm("fedloe-irm")
+    start = method.start(ModelState(torch.zeros(1), torch.zeros(0)))
+    stages = [method.in_second_stage(replace(start, round=number)) for number in range(plan.rounds)]
+    epochs = [method.epochs(r + 1) for r in range(plan.rounds)]
+    for stage, (communications, budget) in ((False, first), (True, second)):
+        of_stage = [e for e, s in zip(epochs, stages, strict=True) if s is stage]
+        assert (len(of_stage), sum(of_stage)) == (communications, budget)
 
 
 def test_what_is_given_wins_over_the_preset() -> None:

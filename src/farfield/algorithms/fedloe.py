@@ -122,8 +122,8 @@ class FedLOE(FedAvg):
         p = self.params
         passes = ceil(client.samples / p.batch_size) if p.batch_size else 1
         client.training, _ = client.carve(p.tuning, "tuning")
-        steps = p.local_steps or passes * (epochs or self.epochs(client.round))
-        return client.batches(p.batch_size, steps=steps, least=2 if model.layout.buffers else 1)
+        steps = p.local_steps if p.local_steps and not epochs else passes * (epochs or self.epochs(client.round))
+        return client.batches(p.batch_size, steps=steps, least=self.least_rows(model))
 
     @phase(
         head=Sends("head", "the client's own head, trained on its rows with the featurizer frozen"),
@@ -197,7 +197,7 @@ class FedLOE(FedAvg):
         found = problem.solve(getattr(self.params, "anneal", 0))
         if not found.converged:
             return found.x, f"no minimum in φ was found (gradient {found.gradient_norm:.1e})"
-        return found.x, "the penalty made φ predict next to nothing" if problem.collapsed(found.x) else ""
+        return found.x, "the φ found predicts next to nothing" if problem.collapsed(found.x) else ""
 
 
 def _fits(reply: Reply, heads: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,7 @@ class Plan(BaseModel):
             "inner": job.inner,
             "seed": job.seed,
             "settings": self.settings[job.algorithm],
+            "model": self.spec_for(self.algorithm(job.algorithm)).model_dump(mode="json"),
         }
 
 
@@ -162,6 +163,7 @@ def make_plan(
             raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
         rounds = _positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         resolved = {name: _resolve(name, task, method_settings[name]) for name in chosen}
+        budget = _budget(communications, rounds)
         if communications is not None:
             rounds, resolved = _synchronise(communications, rounds, resolved, method_settings)
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
@@ -184,15 +186,30 @@ def make_plan(
             model=_model(task, model_settings),
             settings=resolved,
         )
+        _check_representation(plan, model_settings)
         _check_against(plan, task)
         if equal_steps:
-            plan = _with_equal_steps(plan, task)
+            plan = _with_equal_steps(plan, task, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
         raise error if isinstance(error, PlanError) else PlanError(_sentence(error)) from error
     return plan
 
 
-def _with_equal_steps(plan: Plan, task: Task) -> Plan:
+def _budget(communications: int | Sequence[int] | None, rounds: int) -> Callable[[Any], int]:
+    """How many local epochs a method with these parameters makes in all, however they are cut into rounds."""
+    if communications is None:
+
+        def epochs(p: Any) -> int:
+            each = p.schedule or (p.local_epochs,)
+            return sum(each[min(number, len(each) - 1)] for number in range(rounds))
+
+        return epochs
+    if isinstance(communications, int):
+        return lambda p: rounds * p.local_epochs
+    return lambda p: max(communications)
+
+
+def _with_equal_steps(plan: Plan, task: Task, budget: Callable[[Any], int]) -> Plan:
     made = make_clients(
         source_domains(task, plan.held_out[:1]),
         partition=Partition.parse(plan.partition),
@@ -207,9 +224,18 @@ def _with_equal_steps(plan: Plan, task: Task) -> Plan:
         algorithm = plan.algorithm(name)
         p = algorithm.params
         batches = -(-rows // p.batch_size) if p.batch_size else 1
-        steps = p.local_steps or batches * p.local_epochs
-        rounds_of[name] = plan.rounds * steps if algorithm.single_step else plan.rounds
+        steps = plan.rounds * p.local_steps if p.local_steps else batches * budget(p)
+        rounds_of[name] = steps if algorithm.single_step else plan.rounds
     return plan.model_copy(update={"rounds_of": rounds_of})
+
+
+def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
+    for name in plan.algorithms:
+        needed = plan.algorithm(name).representation
+        if given.get("representation") == "plain" and needed != "plain":
+            raise PlanError(
+                f"{name} needs a {needed} representation and gets one by itself; leave model.representation=plain away"
+            )
 
 
 def _check_against(plan: Plan, task: Task) -> None:

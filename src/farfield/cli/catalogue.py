@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from farfield.algorithms import FedAvg, method, names, params_of, parts, use
+from farfield.algorithms import AlgorithmError, FedAvg, method, names, params_of, parts, use
 from farfield.bench import presets
 from farfield.cli.bench import ENGINES
 from farfield.cli.console import output
@@ -107,16 +107,26 @@ def show(
         output.print(f"  {part.name}: {part.paper or 'no paper'}", highlight=False)
     output.print(f"  family: {client.family};  can stand in a composition as: {composable(client)}", highlight=False)
     if not client.not_composable and not servers:
-        able = [n for n in names() if method(n).server_half and n != client.name]
-        output.print(f"  server halves it works with: {', '.join(able)}", highlight=False)
+        able = [n for n in names() if method(n).server_half and _goes_together(client.name, n)]
+        output.print(f"  server halves it works with: {', '.join(able) or 'none'}", highlight=False)
     if client.pooled:
         output.print("[bold yellow]  the raw data leaves every client: a reference, not a federated method[/]")
     _print_phases(client, layout, task)
     _print_parameters(algorithm)
-    if client.differences:
-        output.print("\n[bold]Differs from the paper in[/]")
-        for number, difference in enumerate(client.differences, 1):
-            output.print(f"  {number}. {difference}", highlight=False)
+    for part in (client, *servers):
+        if part.differences:
+            whose = f"{part.name} differs" if servers else "Differs"
+            output.print(f"\n[bold]{whose} from the paper in[/]")
+            for number, difference in enumerate(part.differences, 1):
+                output.print(f"  {number}. {difference}", highlight=False)
+
+
+def _goes_together(client: str, server: str) -> bool:
+    try:
+        params_of(f"{client}+{server}")
+    except AlgorithmError:
+        return False
+    return True
 
 
 def _print_phases(client: type[FedAvg], layout: Layout, task: str) -> None:
