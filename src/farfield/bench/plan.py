@@ -69,6 +69,8 @@ class Plan(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: str
+    #: The hash of the task's data: a bench does not go on with other data than it began with.
+    data: str
     kind: str
     algorithms: tuple[str, ...]
     held_out: tuple[str, ...]
@@ -169,6 +171,7 @@ def make_plan(
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
         plan = Plan(
             task=task.name,
+            data=task.data_hash,
             kind=task.kind,
             algorithms=chosen,
             held_out=() if all_train else held_out_domains(task, held_out),

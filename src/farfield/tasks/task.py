@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -44,6 +46,8 @@ class Task:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     source: str = ""
+    #: What tells this data from any other; a loader that knows (the key of a cache) says so and saves the reading.
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.domains]
@@ -53,6 +57,16 @@ class Task:
     @property
     def domain_names(self) -> tuple[str, ...]:
         return tuple(d.name for d in self.domains)
+
+    @cached_property
+    def data_hash(self) -> str:
+        """A short hash of everything that training can see, so that records tell when the data has changed."""
+        digest = hashlib.sha256(f"{self.kind}{self.classes}{self.fingerprint}".encode())
+        for domain in self.domains:
+            digest.update(f"{domain.name}{tuple(domain.x.shape)}{domain.x.dtype}".encode())
+            for tensor in () if self.fingerprint else (domain.x, domain.y):
+                digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()[:16]
 
     def domain(self, name: str) -> Domain:
         return next(d for d in self.domains if d.name == name)
