@@ -6,26 +6,21 @@ purpose), replies are put in client order, and every phase runs on one thread.
 
 from __future__ import annotations
 
-import math
-import time
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from farfield.federation.checks import STATE_DTYPES, nbytes
+from farfield.federation.engine import Engine
 from farfield.federation.execution import Outcome, run_phase
-from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Reply, Traffic
-from farfield.federation.phase import Named, declared_sends
 from farfield.federation.population import Population
 from farfield.federation.workers import WorkerPool
 from farfield.models import Layout, Model, ModelState
-from farfield.models.randomness import generator
 
 
-class LocalFederation:
+class LocalFederation(Engine):
     """The clients of a population, reached in this process or through worker processes.
 
     with LocalFederation(algorithm, model, population, seed=0, workers=2) as fed:
@@ -46,27 +41,13 @@ class LocalFederation:
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
-        if not 0 < quorum <= 1:
-            raise ValueError(f"quorum is a share of the cohort, over 0 and at most 1, not {quorum}")
-        if deadline is not None and deadline <= 0:
-            raise ValueError(f"deadline is a number of seconds over 0, not {deadline}")
-        self._algorithm, self._model, self._population, self._seed = algorithm, model, population, seed
-        self._quorum, self._deadline = quorum, deadline
-        self._round = 0
-        self._cohort: tuple[int, ...] = ()
+        super().__init__(seed=seed, quorum=quorum, deadline=deadline)
+        self._algorithm, self._model, self._population = algorithm, model, population
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._pool = WorkerPool(workers, algorithm, model, population, seed) if workers > 1 else None
         self._kept: dict[int, dict[str, Tensor]] = {}
         self._staged: dict[int, dict[str, Tensor]] = {}
-        self.traffic = Traffic()
-        self.events: list[Event] = []
-
-    def __enter__(self) -> LocalFederation:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         if self._pool is not None:
@@ -91,80 +72,15 @@ class LocalFederation:
         self._kept, self._staged = dict(states), {}
 
     def discard(self) -> None:
-        """This round does not count: what clients wanted to keep of it is forgotten, as the server forgets it."""
         self._staged = {}
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
-        """Say which round it is and who takes part in it. The round before counts, unless it was discarded."""
         self._kept |= self._staged
         self._staged = {}
-        self._round = round
-        self._cohort = tuple(sorted(cohort))
+        super().begin(round, cohort)
 
-    def generator(self, purpose: str) -> torch.Generator:
-        return generator(self._seed, self._round, "server", purpose)
-
-    def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor | float | int) -> Replies:
-        replies, problems = self._run(phase, model, shared, self._cohort)
-        # The product of two decimals can lie a hair above the whole number that it stands for.
-        needed = max(1, math.ceil(self._quorum * len(self._cohort) - 1e-9))
-        if len(replies) < needed:
-            message = f"{len(replies)} of {len(self._cohort)} clients replied, and the quorum is {needed}"
-            raise QuorumMissed(f"{message} (phase '{phase.__name__}', first problem: {problems[0]})")
-        return replies
-
-    def map_over(self, clients: Sequence[int], phase: Callable[..., Named], model: ModelState) -> Replies:
-        """Run a phase outside the round's cohort, on the clients named: how validation is measured."""
-        replies, problems = self._run(phase, model, {}, sorted(clients))
-        if not replies:
-            raise FederationError(f"no client replied in phase '{phase.__name__}': {problems[0]}")
-        return replies
-
-    def _run(
-        self, phase: Callable[..., Named], model: ModelState, shared: dict[str, Any], clients: Sequence[int]
-    ) -> tuple[Replies, list[str]]:
-        name = phase.__name__
-        declared_sends(phase)
-        if not clients:
-            raise FederationError(f"there is no client to run phase '{name}' on; begin the round with a cohort")
-        for key, value in shared.items():
-            if not isinstance(value, Tensor | int | float):
-                raise FederationError(f"'{key}' is a {type(value).__name__}; only tensors and numbers can be shared")
-            if isinstance(value, Tensor) and value.dtype not in STATE_DTYPES:
-                raise FederationError(f"the shared tensor '{key}' has dtype {value.dtype}, which cannot be sent")
-        started = time.perf_counter()
-        accepted: list[tuple[int, Reply]] = []
-        problems: list[str] = []
-        cost = Traffic(bytes_down={name: (model.nbytes + nbytes(shared)) * len(clients)}, bytes_up={name: 0})
-        for outcome in self._outcomes(name, model, shared, clients):
-            cost.local_steps += outcome.steps
-            cost.examples += outcome.examples
-            cost.client_seconds += outcome.seconds
-            cost.bytes_up[name] += nbytes(outcome.values)
-            late = self._deadline is not None and outcome.seconds > self._deadline
-            if outcome.problem is None and late:
-                outcome.problem = f"no reply within the deadline of {self._deadline:g} s"
-            if outcome.problem is None:
-                accepted.append(
-                    (outcome.client, Reply(outcome.client, outcome.domain, outcome.samples, outcome.values))
-                )
-                self._staged[outcome.client] = outcome.state
-            else:
-                problems.append(f"client {outcome.client} ({outcome.domain}): {outcome.problem}")
-                self.events.append(
-                    Event(
-                        "reply-dropped",
-                        self._round,
-                        outcome.problem,
-                        client=outcome.client,
-                        phase=name,
-                        detail=outcome.detail or None,
-                    )
-                )
-        cost.waiting_seconds = time.perf_counter() - started
-        self.traffic.add(cost)
-        ordered = tuple(reply for _, reply in sorted(accepted, key=lambda pair: pair[0]))
-        return Replies(ordered, registered=self.clients), problems
+    def _keep(self, outcome: Outcome) -> None:
+        self._staged[outcome.client] = outcome.state
 
     def _outcomes(
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
