@@ -171,7 +171,7 @@ def test_random_numbers_do_not_depend_on_the_clients_number_or_the_global_seed()
 def test_a_sweep_reads_every_row_once_in_order() -> None:
     site = client(rows=23)
     batches = list(site.sweep(site.training, size=10))
-    assert [len(b.y) for b in batches] == [10, 10, 3]
+    assert [len(b.y) for b in batches] == [8, 8, 7]  # about equal: nobody is left over alone
     assert seen(batches) == list(range(23))
     assert (site.steps, site.examples) == (0, 0)
     assert list(site.sweep(site.validation)) == []

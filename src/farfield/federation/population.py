@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from farfield.federation.client import Client, Rows
 from farfield.tasks.partition import Clients, Shard
 from farfield.tasks.task import Domain
 
-#: Clients whose row numbers are kept at hand. A few hundred silos are met again every round, thousands of phones not.
+#: Up to so many clients have their row numbers kept at hand: silos are met again every round, thousands of phones not.
 SHARDS_KEPT = 128
 
 
@@ -21,7 +21,7 @@ class Population:
     def __init__(self, domains: Sequence[Domain], clients: Clients) -> None:
         self._domains = {d.name: d for d in domains}
         self._clients = clients
-        self._shards = lru_cache(maxsize=SHARDS_KEPT)(self._shard)
+        self._shards = cache(self._shard) if len(clients) <= SHARDS_KEPT else self._shard
 
     def __len__(self) -> int:
         return len(self._clients)
