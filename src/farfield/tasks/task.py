@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -15,7 +15,10 @@ TaskKind = Literal["classification", "regression"]
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain's examples. `x` is float32, or uint8 (scaled to [0, 1] when a batch is made)."""
+    """One domain's examples. `x` is float32, or uint8 (scaled to [0, 1] when a batch is made).
+
+    In a task with a preparation `x` is what that preparation reads, float64 with NaN where a value is missing.
+    """
 
     name: str
     x: torch.Tensor
@@ -31,6 +34,40 @@ class Domain:
         return len(self.y)
 
 
+class Fitted(Protocol):
+    """A preparation with its numbers: the same for every row that it is applied to."""
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """Raw examples as the model takes them: float32, finite."""
+
+    def targets(self, y: torch.Tensor) -> torch.Tensor:
+        """Labels as the model learns them; class numbers stay as they are."""
+
+    def outputs(self, given: torch.Tensor) -> torch.Tensor:
+        """What the model gives, in the units of the raw labels."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that is needed to prepare rows again, without the data."""
+
+
+class Preparation(Protocol):
+    """How raw rows become examples, before any number is learned from them.
+
+    Every statistic comes from `fit`, and a run calls `fit` with the training rows of its source domains only: not with
+    validation rows, and never with rows of a domain that is held out.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a prepared example; it does not depend on what was fitted."""
+
+    def check(self, domain: Domain) -> None:
+        """Raise ValueError, one sentence, for rows that cannot be prepared."""
+
+    def fit(self, parts: Sequence[tuple[Domain, torch.Tensor]]) -> Fitted:
+        """Learn from these rows of these domains."""
+
+
 @dataclass(frozen=True)
 class Task:
     """Several domains that ask the same question. `y` holds class numbers (int64) or real targets (float32)."""
@@ -44,6 +81,14 @@ class Task:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     source: str = ""
+    #: Fitted anew in every run, on its sources' training rows. None where `x` is used as it is.
+    preparation: Preparation | None = None
+    #: What a user must know of how the data was read, a sentence each: columns left out, rows that occur twice.
+    notes: tuple[str, ...] = ()
+    #: A hash of data that may change under the same name; a bench is resumed on the same data only.
+    fingerprint: str = ""
+    #: The domains that are held out when nobody says which; all of them one by one where there are none.
+    held_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.domains]
