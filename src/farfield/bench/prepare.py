@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -47,9 +47,9 @@ def run_data(plan: Plan, task: Task, job: Job) -> RunData:
         return RunData(sources, clients, target, None)
     fitted = task.preparation.fit(training_rows(sources, clients))
     return RunData(
-        tuple(Domain(d.name, fitted.apply(d.x), fitted.targets(d.y)) for d in sources),
+        tuple(replace(d, x=fitted.apply(d.x), y=fitted.targets(d.y)) for d in sources),
         clients,
-        None if target is None else Domain(target.name, fitted.apply(target.x), target.y),
+        None if target is None else replace(target, x=fitted.apply(target.x)),
         fitted,
     )
 

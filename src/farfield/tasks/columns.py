@@ -25,6 +25,8 @@ FEW_LEVELS = 20
 #: From this many rows on, a column with another whole number in every row is worth a note.
 IDS_FROM = 30
 
+TRUTH = {"true": 1.0, "false": 0.0}
+
 Found = Literal["number", "boolean", "text", "date", "other", "nothing"]
 
 
@@ -160,9 +162,13 @@ def _numbers(series: Series, column: Column) -> Matrix:
     """Cells as float64; a cell that is no number, or none that a boolean has, is named."""
     import pandas as pd
 
-    if series.dtype.kind not in "biuf" and series.map(lambda c: isinstance(c, bool) or pd.isna(c)).all():
-        series = series.map(lambda cell: math.nan if pd.isna(cell) else float(cell))
-    numbers = pd.to_numeric(series, errors="coerce")
+    cells = series
+    if series.dtype.kind not in "biuf":
+        # A column that is not numbers throughout has its booleans as objects or as text.
+        cells = series.map(
+            lambda cell: TRUTH.get(str(cell).strip().lower(), cell) if column.kind == "boolean" else cell
+        )
+    numbers = pd.to_numeric(cells, errors="coerce")
     values: Matrix = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.isnan(values) & series.notna().to_numpy()
     wanted = "a number"

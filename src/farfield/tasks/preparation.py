@@ -182,6 +182,14 @@ class TablePreparation:
                 "mend it or make it missing"
             )
 
+        for number, column in enumerate(self.columns):
+            codes = domain.x[:, number]
+            if column.kind == "category" and bool((codes >= len(column.levels)).any()):
+                raise ValueError(
+                    f"domain '{domain.name}' has code {codes.nan_to_num(0).max():g} in column '{column.name}', which "
+                    f"has {len(column.levels)} levels, counted from 0"
+                )
+
     def fit(self, parts: Sequence[tuple[Domain, torch.Tensor]]) -> FittedTable:
         """Learn from these rows. Their order and how they are dealt out to clients do not matter."""
         parts = [(domain, rows.sort().values) for domain, rows in parts if len(rows)]

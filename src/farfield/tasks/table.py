@@ -150,7 +150,7 @@ def _with_labels(frame: DataFrame, label: str, drop_missing: bool, notes: list[s
             f"the label '{label}' is missing in {rows_named(missing)} (row 1 is the first below the header); fill it "
             "in, or leave such rows out with --drop-missing-labels"
         )
-    notes.append(f"{len(missing)} rows without a label were left out: {rows_named(missing)}")
+    notes.append(f"left out what has no label: {rows_named(missing)}")
     return frame.drop(missing)
 
 
@@ -170,12 +170,12 @@ def _with_domains(frame: DataFrame, domain: str, least: int | None, notes: list[
     shown += f" and {len(small) - 5} more" if len(small) > 5 else ""
     if least is None:
         raise TableError(
-            f"{len(small)} of {len(sizes)} domains of '{domain}' have fewer than {LEAST_ROWS} rows: {shown}; merge "
+            f"of {len(sizes)} domains of '{domain}', {len(small)} with fewer than {LEAST_ROWS} rows: {shown}; merge "
             f"them in the file, name a coarser --domain, or leave them out with --least-rows {LEAST_ROWS}"
         )
     if len(small) == len(sizes):
         raise TableError(f"no domain of '{domain}' has {least} rows; the largest has {sizes.max()}")
-    notes.append(f"{len(small)} domains with fewer than {least} rows were left out: {shown}")
+    notes.append(f"left out {len(small)} of {len(sizes)} domains, with fewer than {least} rows: {shown}")
     return frame[~names.isin(small.index)]
 
 

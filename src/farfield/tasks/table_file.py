@@ -6,6 +6,7 @@ import csv
 import difflib
 import gzip
 import re
+import warnings
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -117,13 +118,17 @@ def _text(path: Path) -> DataFrame:
         "compression": "gzip" if path.name.lower().endswith(".gz") else None,
     }
     try:
-        frame = pd.read_csv(path, **options)
-        if separator == ";" and _has_decimal_commas(frame):
-            frame = pd.read_csv(path, decimal=",", **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # cells that the header has no name for
+            frame = pd.read_csv(path, **options)
+            if separator == ";" and _has_decimal_commas(frame):
+                frame = pd.read_csv(path, decimal=",", **options)
     except UnicodeDecodeError as error:
         raise TableError(f"'{path.name}' is not UTF-8 text; save it as CSV in UTF-8") from error
     except pd.errors.EmptyDataError as error:
         raise TableError(f"'{path.name}' has no columns") from error
+    except pd.errors.ParserWarning as error:
+        raise TableError(f"'{path.name}' has more cells in its rows than names in its header") from error
     except (pd.errors.ParserError, OSError, EOFError, zlib.error, ValueError) as error:
         raise TableError(f"'{path.name}' cannot be read as a table: {_first_line(error)}") from error
     return frame
