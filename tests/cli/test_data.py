@@ -47,6 +47,8 @@ def model(farfield: Command, tmp_path: Path) -> Path:
     ran = farfield("train", "--data", "visits.csv", *COLUMNS, "--rounds", "3", "--out", "model")
     assert ran.code == 0, ran.err
     assert "farfield bench --data visits.csv --label died --domain hospital --algorithms fedavg" in ran.out
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "`farfield bench --data` with the table that it was trained on, and `--algorithms fedavg`" in card
     return tmp_path / "model"
 
 
@@ -133,6 +135,7 @@ MISTAKES = {
     "a column misspelt": (["bench", "--data", "v.csv", "--label", "dyed", "--domain", "hospital"], "mean 'died'?"),
     "training on nothing": (["train", "--out", "m"], "or your own data with --data"),
     "one domain only": (["bench", "--data", "one.csv", *COLUMNS], "has one domain only (north)"),
+    "a folder with a label": (["bench", "--data", ".", *COLUMNS], "'.' is a folder, whose names are its domains"),
     "missing labels": (["bench", "--data", "gaps.csv", *COLUMNS], "missing in row 3"),
 }
 

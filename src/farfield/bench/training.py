@@ -22,7 +22,7 @@ from farfield.models import NORM_POLICIES, Model, ModelSpec, ModelState, build_m
 from farfield.protocol.evaluation import predict
 from farfield.records import RecordsError, RunFolder, difference
 from farfield.records.atomic import write_atomic, write_json
-from farfield.tasks import Domain, Task, load
+from farfield.tasks import Domain, Task, load, names
 from farfield.tasks.preparation import FittedTable, PreparationError
 from farfield.tasks.table import read_rows
 from farfield.tasks.task import Fitted
@@ -188,6 +188,13 @@ def _read_preparation(path: Path) -> FittedTable:
         raise RecordsError(f"'{path}' cannot be used: {error}") from error
 
 
+def _bench_command(task: Task, algorithm: str) -> str:
+    if task.name in names() and load(task.name).fingerprint == task.fingerprint:
+        return f"`farfield bench {task.name} --algorithms {algorithm}`"
+    what = "table" if task.preparation is not None else "data"
+    return f"`farfield bench --data` with the {what} that it was trained on, and `--algorithms {algorithm}`"
+
+
 def _card(plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel) -> str:
     state = trained.model.state()
     metric = "loss" if task.kind == "regression" else "accuracy"
@@ -208,7 +215,7 @@ A model for {task.description or task.name}, trained across {result["clients"]} 
 | seed | {job.seed} |
 
 The validation figure is measured on the domains that took part. It does not say how the model does at a site that did
-not: run `farfield bench {task.name} --algorithms {job.algorithm}`, which holds out one domain after the other.
+not: run {_bench_command(task, job.algorithm)}, which holds out one domain after the other.
 
 ## Settings
 

@@ -86,13 +86,12 @@ def find_task(name: str | None, data: Path | None, options: TableOptions) -> Tas
 
 
 def _folder(path: Path, options: TableOptions) -> Task:
-    from farfield.tasks.folder import load_folder  # decoding images is not paid for by tables
-
     if options.given:
         raise UserError(
-            f"'{path}' is a folder of images, which has its labels and domains in its names, so "
-            f"{options.given[0]} says nothing there"
+            f"'{path}' is a folder, whose names are its domains and labels; {options.given[0]} is for a table"
         )
+    from farfield.tasks.folder import load_folder  # decoding images is not paid for by tables
+
     return load_folder(path)
 
 
