@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LEAST_ROWS = 5
 #: Chosen on validation rows of source domains (docs/bring-your-own-data.md says how), never on a held-out one.
 HIDDEN = (32,)
-DEFAULTS = {"rounds": 30, "local_epochs": 1, "batch_size": 32, "lr": 0.1, "momentum": 0.0}
+DEFAULTS = {"rounds": 30, "local_epochs": 1, "batch_size": 64, "lr": 0.2, "momentum": 0.0}
 
 
 def load_table(
