@@ -12,7 +12,8 @@ from farfield.algorithms import FedAvg, register
 from farfield.bench import BenchResult, bench, load_model, train
 from farfield.errors import UserError
 from farfield.models import ModelSpec
-from farfield.tasks import Domain, Task
+from farfield.tasks import Domain, Task, task_from_arrays
+from farfield.tasks import load_table as read_table
 
 __version__ = version("farfield")
 
@@ -25,6 +26,8 @@ __all__ = [
     "UserError",
     "bench",
     "load_model",
+    "read_table",
     "register",
+    "task_from_arrays",
     "train",
 ]

@@ -16,6 +16,7 @@ from typing import Any
 
 from farfield.algorithms import FedAvg, State
 from farfield.bench.plan import Job, Plan
+from farfield.bench.prepare import run_data
 from farfield.bench.snapshot import from_tensors, to_tensors
 from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Traffic
 from farfield.federation.local import LocalFederation
@@ -23,15 +24,16 @@ from farfield.federation.population import Population
 from farfield.models import build_model, hash_states
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.protocol.evaluation import HeldOut
-from farfield.protocol.holdout import source_domains
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
-from farfield.tasks.partition import Partition, make_clients
+from farfield.records.atomic import write_json
 from farfield.tasks.task import Task
 
 #: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
 VALIDATION_CLIENTS = 100
 #: A federation that misses its quorum this often in a row is not coming back by itself.
 MISSED_ROUNDS = 3
+#: In a run's folder: the numbers by which its rows were prepared.
+PREPARATION = "preparation.json"
 
 
 @dataclass(frozen=True)
@@ -89,23 +91,13 @@ def _run_locked(
     else:
         records.create(config)
 
-    held_out = [domain for domain in (job.held_out, job.inner) if domain is not None]
-    sources = source_domains(task, held_out)
+    data = run_data(plan, task, job)
+    if data.fitted is not None:
+        write_json(records.path / PREPARATION, data.fitted.to_json())
     algorithm = plan.algorithm(job.algorithm)
-    partition = Partition(kind="pooled") if algorithm.pooled else Partition.parse(plan.partition)
-    population = Population(
-        sources,
-        make_clients(
-            sources,
-            partition=partition,
-            clients=None if algorithm.pooled else plan.clients,
-            validation=plan.validation,
-            seed=job.seed,
-            kind=task.kind,
-        ),
-    )
+    population = Population(data.sources, data.clients)
     spec = plan.spec_for(algorithm)
-    target = HeldOut(task.domain(held_out[-1]), task.kind, spec) if held_out else None
+    target = HeldOut(data.target, task.kind, spec, data.outputs) if data.target is not None else None
     model = build_model(spec, job.seed)
     with LocalFederation(
         algorithm,

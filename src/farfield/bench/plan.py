@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from farfield.algorithms import AlgorithmError, FedAvg, build, params_of, parts
 from farfield.algorithms.registry import check_parameter
+from farfield.bench.checks import check_rows
 from farfield.errors import UserError
 from farfield.models import ModelSpec, build_model
 from farfield.protocol.holdout import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
 from farfield.tasks.partition import Partition, make_clients
-from farfield.tasks.task import Domain, Task
+from farfield.tasks.task import Task
 
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
 DEFAULT_RULES = ("source-validation", "last", "oracle")
@@ -88,6 +88,8 @@ class Plan(BaseModel):
     deadline: float | None
     model: ModelSpec
     settings: dict[str, dict[str, Any]]
+    #: What the reader of the data did on its own account.
+    notes: tuple[str, ...] = ()
 
     def jobs(self, task: Task) -> Iterator[Job]:
         """All runs, so ordered that a part of them is already a fair comparison."""
@@ -117,7 +119,7 @@ class Plan(BaseModel):
     def job_config(self, job: Job) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
-            mode="json", exclude={"algorithms", "settings", "seeds", "held_out", "rules", "rounds_of"}
+            mode="json", exclude={"algorithms", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
         )
         return {
             **config,
@@ -174,7 +176,7 @@ def make_plan(
             data=task.data_hash,
             kind=task.kind,
             algorithms=chosen,
-            held_out=() if all_train else held_out_domains(task, held_out),
+            held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
             seeds=_seeds(seeds),
             rounds=rounds,
             rounds_of=dict.fromkeys(chosen, rounds),
@@ -188,6 +190,7 @@ def make_plan(
             deadline=deadline if deadline is None else _positive("deadline", deadline),
             model=_model(task, model_settings),
             settings=resolved,
+            notes=task.notes,
         )
         _check_representation(plan, model_settings)
         _check_against(plan, task)
@@ -244,7 +247,7 @@ def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
 def _check_against(plan: Plan, task: Task) -> None:
     """What can only be seen with the data: rows that can be used, partitions that fit, cohorts that exist."""
     for domain in task.domains:
-        _check_rows(domain, task, plan.model)
+        check_rows(domain, task, plan.model)
     if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
         raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
     algorithms = {name: plan.algorithm(name) for name in plan.algorithms}
@@ -269,27 +272,6 @@ def _check_against(plan: Plan, task: Task) -> None:
             algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
             if algorithm.server is not None:
                 algorithm.server.check_server(cohort)
-
-
-def _check_rows(domain: Domain, task: Task, model: ModelSpec) -> None:
-    """Refuse rows that would only drop a client from every round later on."""
-    where = f"domain '{domain.name}' of task '{task.name}'"
-    if tuple(domain.x.shape[1:]) != model.input_shape:
-        raise PlanError(
-            f"{where} has examples of shape {tuple(domain.x.shape[1:])}, the model takes {model.input_shape}"
-        )
-    if domain.x.dtype not in (torch.float32, torch.uint8):
-        raise PlanError(f"{where} has examples of {domain.x.dtype}; give float32, or uint8 for pixels")
-    if domain.x.is_floating_point() and not bool(torch.isfinite(domain.x).all()):
-        row = int((~torch.isfinite(domain.x.flatten(1))).any(dim=1).nonzero()[0])
-        raise PlanError(f"{where} has a value that is not finite in row {row}; mend or leave out such rows")
-    if task.kind == "regression":
-        if not bool(torch.isfinite(domain.y).all()):
-            raise PlanError(f"{where} has a target that is not finite")
-        return
-    labels = max(2, model.outputs)
-    if domain.y.is_floating_point() or int(domain.y.min()) < 0 or int(domain.y.max()) >= labels:
-        raise PlanError(f"{where} has labels that are not class numbers from 0 to {labels - 1}, which the model gives")
 
 
 def _sort_settings(

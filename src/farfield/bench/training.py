@@ -14,14 +14,18 @@ from safetensors.torch import save
 from torch import Tensor
 
 from farfield.algorithms import State
-from farfield.bench.job import Watch, run_job
+from farfield.bench.job import PREPARATION, Watch, run_job
 from farfield.bench.plan import Job, Plan, PlanError, check_counts, make_plan
+from farfield.bench.prepare import run_data
 from farfield.federation.client import Rows
 from farfield.models import NORM_POLICIES, Model, ModelSpec, ModelState, build_model, hash_states, probabilities
 from farfield.protocol.evaluation import predict
 from farfield.records import RecordsError, RunFolder, difference
-from farfield.records.atomic import write_atomic
-from farfield.tasks import Domain, Task, load
+from farfield.records.atomic import write_atomic, write_json
+from farfield.tasks import Domain, Task, load, names
+from farfield.tasks.preparation import FittedTable, PreparationError
+from farfield.tasks.table import read_rows
+from farfield.tasks.task import Fitted
 
 WEIGHTS, CARD = "model.safetensors", "README.md"
 
@@ -33,9 +37,21 @@ class TrainedModel:
     model: Model
     classes: tuple[str, ...]
     about: Mapping[str, Any]
+    #: How raw rows become examples; None where the model takes them as they are.
+    preparation: FittedTable | None = None
+
+    def read(self, path: str | Path) -> tuple[Tensor, tuple[str, ...]]:
+        """Examples from a table file's raw rows, and what must be said of them: unseen categories, missing values."""
+        if self.preparation is None:
+            raise PlanError("this model was not trained on a table; give it examples as an array")
+        raw, notes = read_rows(path, self.preparation)
+        return self.preparation.apply(raw), notes
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Class probabilities (one column a class), or the predicted values of a regression."""
+        """Class probabilities (one column a class), or the predicted values of a regression, for examples.
+
+        Examples of a model with a preparation are prepared rows: what `read` or `preparation.apply` gives.
+        """
         if tuple(x.shape[1:]) != self.model.spec.input_shape:
             want = self.model.spec.input_shape
             raise PlanError(f"the model takes examples of shape {want}, and these have {tuple(x.shape[1:])}")
@@ -45,7 +61,9 @@ class TrainedModel:
             raise PlanError("this model normalises by the statistics of a batch; give it at least two examples")
         rows = Rows({"": Domain("", x, torch.zeros(len(x)))}, [("", torch.arange(len(x)))])
         logits = predict(self.model, rows)
-        return probabilities(logits) if self.classes else logits
+        if self.classes:
+            return probabilities(logits)
+        return logits if self.preparation is None else self.preparation.outputs(logits)
 
 
 def train(
@@ -90,7 +108,7 @@ def train(
     job = Job(algorithm, None, seed)
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)
-    best = _Best(out, plan, task, algorithm)
+    best = _Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
     result = run_job(
         plan,
         task,
@@ -122,8 +140,8 @@ def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -
 class _Best:
     """Keeps the best model so far on disk, so that a kill costs nothing."""
 
-    def __init__(self, out: Path, plan: Plan, task: Task, algorithm: str) -> None:
-        self._out, self._task = out, task
+    def __init__(self, out: Path, plan: Plan, task: Task, algorithm: str, fitted: Fitted | None) -> None:
+        self._out, self._fitted = out, fitted
         self._about = {
             "task": plan.task,
             "kind": task.kind,
@@ -132,9 +150,12 @@ class _Best:
             "spec": plan.spec_for(plan.algorithm(algorithm)).model_dump(mode="json"),
             "settings": plan.settings[algorithm],
             "domains": list(task.domain_names),
+            "prepared": fitted is not None,
         }
 
     def keep(self, state: State, validation: float) -> None:
+        if self._fitted is not None:  # first, because weights without it are of no use
+            write_json(self._out / PREPARATION, self._fitted.to_json())
         about = {**self._about, "round": state.round, "source_validation": validation}
         tensors = {"parameters": state.model.parameters, "buffers": state.model.buffers}
         metadata = {"farfield": json.dumps(about)}
@@ -154,7 +175,24 @@ def load_model(folder: Path) -> TrainedModel:
         raise RecordsError(f"'{path}' is damaged or was not written by farfield: {error}") from error
     model = build_model(ModelSpec(**about["spec"]), seed=0)
     model.load(state)
-    return TrainedModel(model, tuple(about["classes"]), about)
+    preparation = _read_preparation(Path(folder) / PREPARATION) if about.get("prepared") else None
+    return TrainedModel(model, tuple(about["classes"]), about, preparation)
+
+
+def _read_preparation(path: Path) -> FittedTable:
+    if not path.exists():
+        raise RecordsError(f"'{path}' is missing; without it the model cannot read rows, so train it again")
+    try:
+        return FittedTable.from_json(json.loads(path.read_text()))
+    except (ValueError, PreparationError) as error:
+        raise RecordsError(f"'{path}' cannot be used: {error}") from error
+
+
+def _bench_command(task: Task, algorithm: str) -> str:
+    if task.name in names() and load(task.name).data_hash == task.data_hash:
+        return f"`farfield bench {task.name} --algorithms {algorithm}`"
+    what = "table" if task.preparation is not None else "data"
+    return f"`farfield bench --data` with the {what} that it was trained on, and `--algorithms {algorithm}`"
 
 
 def _card(plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel) -> str:
@@ -177,7 +215,7 @@ A model for {task.description or task.name}, trained across {result["clients"]} 
 | seed | {job.seed} |
 
 The validation figure is measured on the domains that took part. It does not say how the model does at a site that did
-not: run `farfield bench {task.name} --algorithms {job.algorithm}`, which holds out one domain after the other.
+not: run {_bench_command(task, job.algorithm)}, which holds out one domain after the other.
 
 ## Settings
 

@@ -14,13 +14,23 @@ from rich.markup import escape
 from farfield.algorithms import use
 from farfield.bench import presets
 from farfield.bench.api import BenchResult, execute
-from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts, make_plan
+from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts, folder_name, make_plan
 from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
+from farfield.cli.data import (
+    Categorical,
+    Data,
+    DomainColumn,
+    Drop,
+    DropMissingLabels,
+    Label,
+    LeastRows,
+    TableOptions,
+    find_task,
+)
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.settings import comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
-from farfield.tasks import load
 
 ENGINES = {"local": "all clients on this machine, in one process or in N workers of one thread each"}
 
@@ -29,6 +39,13 @@ def bench(
     task: Annotated[
         str | None, typer.Argument(help="A task; see 'farfield list tasks'. A preset's own by default.")
     ] = None,
+    data: Data = None,
+    label: Label = None,
+    domain: DomainColumn = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    drop_missing_labels: DropMissingLabels = False,
+    least_rows: LeastRows = None,
     algorithms: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +56,10 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    held_out: Annotated[str, typer.Option(help="Domains to hold out one by one, with commas, or 'all'.")] = "all",
+    held_out: Annotated[
+        str | None,
+        typer.Option(help="Domains to hold out one by one, with commas, or 'all'. Default: all, unless the task says."),
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="How many seeds, or which ones, with commas. Default: 3.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of a run; the task's own number by default.")] = None,
     communications: Annotated[
@@ -116,10 +136,11 @@ def bench(
             raise UserError(f"{option} is empty; leave it away for the default")
     for path in use_file or []:
         use(path)
-    if task is None and preset is None:
-        raise UserError("give a task, or a --preset that names one; see 'farfield list tasks'")
-    name = task if task is not None else presets.load(str(preset)).task
-    loaded = load(name)
+    if task is None and data is None and preset is None:
+        raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
+    name = presets.load(str(preset)).task if task is None and data is None else task
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows)
+    loaded = find_task(name, data, options)
     given = {
         "algorithms": comma_list(algorithms),
         "held_out": comma_list(held_out),
@@ -139,7 +160,7 @@ def bench(
     }
     plan = make_plan(loaded, **presets.with_preset(preset, given))
     check_counts(workers, parallel, checkpoint_every)
-    folder = out if out is not None else Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
     try:
         with open_sweep(plan, folder, resume=resume, fresh=fresh), SweepDisplay(messages, quiet) as display:

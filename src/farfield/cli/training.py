@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
@@ -17,16 +19,34 @@ from farfield.algorithms import use
 from farfield.bench import load_model
 from farfield.bench import train as train_model
 from farfield.bench.job import Progress as RunProgress
+from farfield.bench.training import TrainedModel
 from farfield.cli.console import messages, output
+from farfield.cli.data import (
+    Categorical,
+    Data,
+    DomainColumn,
+    Drop,
+    DropMissingLabels,
+    Label,
+    LeastRows,
+    TableOptions,
+    find_task,
+)
 from farfield.cli.settings import communication_list, parse_settings
 from farfield.errors import UserError
 from farfield.models import ModelSpec
-from farfield.tasks import load
 
 
 def train(
-    task: Annotated[str, typer.Argument(help="A task; see 'farfield list tasks'.")],
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    task: Annotated[str | None, typer.Argument(help="A task; see 'farfield list tasks'.")] = None,
+    data: Data = None,
+    label: Label = None,
+    domain: DomainColumn = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    drop_missing_labels: DropMissingLabels = False,
+    least_rows: LeastRows = None,
     algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
     communications: Annotated[
@@ -46,7 +66,8 @@ def train(
     """Train one method on all domains and write a model folder: weights and a card."""
     for path in use_file or []:
         use(path)
-    loaded = load(task)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows)
+    loaded = find_task(task, data, options)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -57,7 +78,7 @@ def train(
         transient=True,
         disable=not messages.is_terminal,
     )
-    line = bar.add_task(f"{algorithm} on {task}", total=rounds, figures="")
+    line = bar.add_task(f"{algorithm} on {loaded.name}", total=rounds, figures="")
 
     def watch(progress: RunProgress) -> None:
         bar.start()
@@ -90,20 +111,39 @@ def train(
     about = load_model(folder).about
     output.print(
         f"model: {folder} (round {about['round']}, source validation {about['source_validation']:.4f})\n"
-        f"how it does at a site that took no part: farfield bench {task} --algorithms {algorithm}",
+        f"how it does at a site that took no part: {_bench_command(task, data, options)} --algorithms {algorithm}",
         highlight=False,
         soft_wrap=True,
     )
 
 
+def _bench_command(task: str | None, data: Path | None, options: TableOptions) -> str:
+    if data is None:
+        return f"farfield bench {task}"
+    words = ["farfield", "bench", "--data", str(data)]
+    for option, value in (("--label", options.label), ("--domain", options.domain)):
+        words += [option, value] if value is not None else []
+    words += [word for column in options.drop for word in ("--drop", column)]
+    words += [word for column in options.categorical for word in ("--categorical", column)]
+    words += ["--drop-missing-labels"] if options.drop_missing_labels else []
+    words += ["--least-rows", str(options.least_rows)] if options.least_rows is not None else []
+    return shlex.join(words)
+
+
 def predict(
     model: Annotated[Path, typer.Argument(help="A model folder that 'train' wrote.")],
-    data: Annotated[Path, typer.Argument(help="Examples: .npy, .npz (array 'x'), or .csv with a number a column.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Examples: .npy, .npz (array 'x'), .csv with a number a column; raw rows (.csv, .tsv, .parquet) "
+            "for a model of a table."
+        ),
+    ],
     to: Annotated[Path | None, typer.Option(help="CSV file to write; standard output by default.")] = None,
 ) -> None:
     """Label and probabilities (or the predicted value) of every example, as CSV."""
     trained = load_model(model)
-    outputs = trained.outputs(read_examples(data, trained.model.spec))
+    outputs = trained.outputs(_examples(data, trained))
     file = open(to, "w", newline="") if to is not None else sys.stdout  # noqa: SIM115 - closed below
     try:
         writer = csv.writer(file)
@@ -120,7 +160,21 @@ def predict(
             file.close()
 
 
-def read_examples(path: Path, spec: ModelSpec) -> Tensor:
+def _examples(path: Path, trained: TrainedModel) -> Tensor:
+    """What the model takes, from a file: raw rows are prepared by the numbers that came with the model."""
+    preparation = trained.preparation
+    if preparation is None:
+        return read_examples(path, trained.model.spec)
+    if path.suffix in (".npy", ".npz"):
+        raw = ModelSpec(input_shape=(len(preparation.columns),), outputs=1)
+        return preparation.apply(read_examples(path, raw, torch.float64))
+    x, notes = trained.read(path)
+    for note in notes:
+        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+    return x
+
+
+def read_examples(path: Path, spec: ModelSpec, dtype: torch.dtype | None = None) -> Tensor:
     """Examples from a file, in the shape the model takes; rows of numbers are folded into images where they fit."""
     if not path.is_file():
         raise UserError(f"there is no file '{path}'")
@@ -141,7 +195,7 @@ def read_examples(path: Path, spec: ModelSpec) -> Tensor:
         raise
     except (ValueError, TypeError, OSError) as error:
         raise UserError(f"'{path}' cannot be read as numbers: {error}") from error
-    x = x if x.dtype == torch.uint8 else x.to(torch.get_default_dtype())
+    x = x if x.dtype == torch.uint8 and dtype is None else x.to(dtype or torch.get_default_dtype())
     if x.dim() == 2 and x.shape[1] == spec.input_size:
         x = x.view(-1, *spec.input_shape)
     if tuple(x.shape[1:]) != spec.input_shape:

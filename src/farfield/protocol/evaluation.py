@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -18,12 +18,18 @@ BATCH = 1024
 
 
 class HeldOut:
-    """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one."""
+    """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one.
 
-    def __init__(self, domain: Domain, kind: TaskKind, spec: ModelSpec) -> None:
+    `outputs` turns what a regression's model gives into the units of the domain's labels.
+    """
+
+    def __init__(
+        self, domain: Domain, kind: TaskKind, spec: ModelSpec, outputs: Callable[[Tensor], Tensor] = lambda given: given
+    ) -> None:
         self._rows = Rows({domain.name: domain}, [(domain.name, torch.arange(len(domain)))])
         self._labels = domain.y.numpy()
         self._kind = kind
+        self._outputs = outputs
         self._model = build_model(spec, seed=0)
 
     def measure(self, models: Sequence[ModelState]) -> dict[str, float]:
@@ -36,7 +42,7 @@ class HeldOut:
         self._model.load(state)
         outputs = predict(self._model, self._rows)
         if self._kind == "regression":
-            return regression_metrics(outputs.squeeze(-1).numpy(), self._labels)
+            return regression_metrics(self._outputs(outputs).squeeze(-1).numpy(), self._labels)
         return classification_metrics(probabilities(outputs).numpy(), self._labels)
 
 

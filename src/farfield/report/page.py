@@ -89,6 +89,7 @@ def render_report(sweep: Sweep, today: date) -> str:
         fairness=fairness_table(sweep, rule).grid,
         cost=cost_table(sweep).grid,
         diagnostics=told.grid if (told := diagnostics_table(sweep)) is not None else None,
+        notes=[public(note) for note in plan.get("notes", ())],
         plan=_plan(plan),
         model=_model(plan["model"]),
         norm=_norm(plan["model"]),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -17,7 +17,10 @@ TaskKind = Literal["classification", "regression"]
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain's examples. `x` is float32, or uint8 (scaled to [0, 1] when a batch is made)."""
+    """One domain's examples. `x` is float32, or uint8 (scaled to [0, 1] when a batch is made).
+
+    In a task with a preparation `x` is what that preparation reads, float64 with NaN where a value is missing.
+    """
 
     name: str
     x: torch.Tensor
@@ -33,6 +36,40 @@ class Domain:
         return len(self.y)
 
 
+class Fitted(Protocol):
+    """A preparation with its numbers: the same for every row that it is applied to."""
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """Raw examples as the model takes them: float32, finite."""
+
+    def targets(self, y: torch.Tensor) -> torch.Tensor:
+        """Labels as the model learns them; class numbers stay as they are."""
+
+    def outputs(self, given: torch.Tensor) -> torch.Tensor:
+        """What the model gives, in the units of the raw labels."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that is needed to prepare rows again, without the data."""
+
+
+class Preparation(Protocol):
+    """How raw rows become examples, before any number is learned from them.
+
+    Every statistic comes from `fit`, and a run calls `fit` with the training rows of its source domains only: not with
+    validation rows, and never with rows of a domain that is held out.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a prepared example; it does not depend on what was fitted."""
+
+    def check(self, domain: Domain) -> None:
+        """Raise ValueError, one sentence, for rows that cannot be prepared."""
+
+    def fit(self, parts: Sequence[tuple[Domain, torch.Tensor]]) -> Fitted:
+        """Learn from these rows of these domains."""
+
+
 @dataclass(frozen=True)
 class Task:
     """Several domains that ask the same question. `y` holds class numbers (int64) or real targets (float32)."""
@@ -46,8 +83,14 @@ class Task:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     source: str = ""
+    #: Fitted anew in every run, on its sources' training rows. None where `x` is used as it is.
+    preparation: Preparation | None = None
+    #: What a user must know of how the data was read, a sentence each: columns left out, rows that occur twice.
+    notes: tuple[str, ...] = ()
     #: What tells this data from any other; a loader that knows (the key of a cache) says so and saves the reading.
     fingerprint: str = ""
+    #: The domains that are held out when nobody says which; all of them one by one where there are none.
+    held_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.domains]
@@ -61,7 +104,7 @@ class Task:
     @cached_property
     def data_hash(self) -> str:
         """A short hash of everything that training can see, so that records tell when the data has changed."""
-        digest = hashlib.sha256(f"{self.kind}{self.classes}{self.fingerprint}".encode())
+        digest = hashlib.sha256(f"{self.kind}{self.classes}{self.preparation}{self.fingerprint}".encode())
         for domain in self.domains:
             digest.update(f"{domain.name}{tuple(domain.x.shape)}{domain.x.dtype}".encode())
             for tensor in () if self.fingerprint else (domain.x, domain.y):

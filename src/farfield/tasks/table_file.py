@@ -1,0 +1,177 @@
+"""Table files as data frames: CSV in any dialect, TSV and Parquet, by pandas. Every failure is a sentence."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import re
+import warnings
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farfield.errors import UserError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TEXT = (".csv", ".tsv", ".txt")
+PARQUET = (".parquet", ".pq")
+#: How much of a file is looked at to tell its separator.
+SAMPLE = 64 * 1024
+#: Read as missing, besides pandas' own list (an empty cell, NA, NaN, null, …).
+MISSING = ["?"]
+#: Row numbers that a message names before it says how many more there are.
+NAMED = 5
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
+
+
+class TableError(UserError):
+    """A table that cannot become a task as asked, in one sentence."""
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file's name says that it is a table."""
+    return _suffix(path) in (*TEXT, *PARQUET)
+
+
+def table_name(path: Path) -> str:
+    """'visits' for visits.csv.gz."""
+    name = path.name.removesuffix(".gz")
+    return name.removesuffix(_suffix(path)) or name
+
+
+def read_frame(path: Path) -> DataFrame:
+    """The file's rows, with columns named by text and rows numbered from 1, as the messages count them."""
+    path = Path(path)
+    if path.is_dir():
+        raise TableError(f"'{path}' is a folder, not a table; give a .csv, .tsv or .parquet file")
+    if not path.is_file():
+        raise TableError(f"there is no file '{path}'")
+    if not is_table(path):
+        raise TableError(f"'{path.name}' is no table that can be read; give a .csv, .csv.gz, .tsv or .parquet file")
+    if path.stat().st_size == 0:
+        raise TableError(f"'{path.name}' is empty")
+    frame = _parquet(path) if _suffix(path) in PARQUET else _text(path)
+    frame.columns = [str(name).strip() for name in frame.columns]
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise TableError(f"'{path.name}' has two columns named '{twice[0]}'; rename one of them")
+    if frame.empty:
+        raise TableError(f"'{path.name}' has a header and no rows")
+    frame.index = range(1, len(frame) + 1)
+    return frame
+
+
+def need_columns(frame: DataFrame, wanted: Sequence[str], what: str) -> None:
+    """Refuse columns that are not there, with the nearest that is."""
+    for name in wanted:
+        if name not in frame.columns:
+            raise TableError(f"there is no column '{name}' for {what}; {_nearest(name, list(frame.columns))}")
+
+
+def rows_named(numbers: Iterable[int]) -> str:
+    """'row 3', 'rows 3 and 17', 'rows 1, 2, 3, 4, 5 and 12 more'."""
+    rows = list(numbers)
+    shown = [str(row) for row in rows[:NAMED]]
+    if len(rows) > NAMED:
+        return f"rows {', '.join(shown)} and {len(rows) - NAMED} more"
+    return f"row {shown[0]}" if len(rows) == 1 else f"rows {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _nearest(name: str, columns: Sequence[str]) -> str:
+    folded = {column.lower(): column for column in columns}
+    near = difflib.get_close_matches(name.lower(), folded, n=1)
+    if near:
+        return f"did you mean '{folded[near[0]]}'?"
+    more = f" and {len(columns) - 20} more" if len(columns) > 20 else ""
+    return f"the columns are {', '.join(columns[:20])}{more}"
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _parquet(path: Path) -> DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        return pd.read_parquet(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TableError(f"'{path.name}' is not a Parquet file that can be read: {_first_line(error)}") from error
+
+
+def _text(path: Path) -> DataFrame:
+    import pandas as pd
+
+    separator = _separator(path, _sample(path))
+    options: dict[str, Any] = {
+        "sep": separator,
+        "encoding": "utf-8-sig",
+        "na_values": MISSING,
+        "low_memory": False,
+        "skipinitialspace": True,
+        "index_col": False,
+        "compression": "gzip" if path.name.lower().endswith(".gz") else None,
+    }
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # cells that the header has no name for
+            frame = pd.read_csv(path, **options)
+            if separator == ";" and _has_decimal_commas(frame):
+                frame = pd.read_csv(path, decimal=",", **options)
+    except UnicodeDecodeError as error:
+        raise TableError(f"'{path.name}' is not UTF-8 text; save it as CSV in UTF-8") from error
+    except pd.errors.EmptyDataError as error:
+        raise TableError(f"'{path.name}' has no columns") from error
+    except pd.errors.ParserWarning as error:
+        raise TableError(f"'{path.name}' has more cells in its rows than names in its header") from error
+    except (pd.errors.ParserError, OSError, EOFError, zlib.error, ValueError) as error:
+        raise TableError(f"'{path.name}' cannot be read as a table: {_first_line(error)}") from error
+    return frame
+
+
+def _sample(path: Path) -> str:
+    """The beginning of the file, without a last line that may be cut."""
+    packed = path.name.lower().endswith(".gz")
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data: bytes = file.read(SAMPLE)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TableError(f"'{path.name}' cannot be unpacked: {error}") from error
+    if b"\0" in data:
+        raise TableError(f"'{path.name}' is not text, so it is no CSV; give a .csv, .tsv or .parquet file")
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _separator(path: Path, sample: str) -> str:
+    """What parts the cells: the candidate that parts the header and the rows below it alike."""
+    if _suffix(path) == ".tsv":
+        return "\t"
+    header = sample.splitlines()[0] if sample.strip() else ""
+    candidates = [separator for separator in ",;\t|" if separator in header]
+    if not candidates:
+        raise TableError(
+            f"'{path.name}' has one column only or is no table: its first line has no comma, semicolon, tab or bar"
+        )
+    try:
+        return csv.Sniffer().sniff(sample, "".join(candidates)).delimiter
+    except csv.Error:
+        return max(candidates, key=header.count)
+
+
+def _has_decimal_commas(frame: DataFrame) -> bool:
+    """Whether a column of text is one of numbers such as 3,14."""
+    for name in frame.columns:
+        if frame[name].dtype.kind not in "biufM":
+            known = frame[name].dropna().astype(str)
+            if len(known) and known.map(lambda cell: bool(_DECIMAL_COMMA.fullmatch(cell))).all():
+                return True
+    return False
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from farfield import task_from_arrays
+from farfield.errors import UserError
+
+X = np.arange(24.0).reshape(8, 3)
+Y = np.array([0, 1] * 4)
+
+
+def test_rows_of_numbers_become_a_task_with_a_preparation() -> None:
+    gap = X.copy()
+    gap[0, 1] = np.nan
+    task = task_from_arrays("mine", {"a": (gap, Y), "b": (X.tolist(), Y.tolist())}, classes=["no", "yes"])
+    assert (task.kind, task.classes, task.domain_names) == ("classification", ("no", "yes"), ("a", "b"))
+    assert task.model.input_shape == (4,)  # three numbers, and one "missing"
+    assert task.preparation is not None
+    prepared = task.preparation.fit([(task.domain("b"), torch.arange(8))]).apply(task.domain("b").x)
+    torch.testing.assert_close(prepared.mean(dim=0), torch.zeros(4))
+
+
+def test_real_labels_make_a_regression_and_whole_ones_name_their_classes() -> None:
+    assert task_from_arrays("r", {"a": (X, Y * 0.5), "b": (X, Y * 0.5)}).kind == "regression"
+    assert task_from_arrays("c", {"a": (X, Y + 1)}).classes == ("0", "1", "2")
+
+
+def test_images_are_used_as_they_are() -> None:
+    pixels = np.zeros((8, 3, 6, 6), dtype=np.uint8)
+    task = task_from_arrays("i", {"a": (pixels, Y), "b": (pixels, Y)})
+    assert task.preparation is None
+    assert task.domains[0].x.dtype == torch.uint8
+    assert (task.model.featurizer, task.model.input_shape) == ("convnet", (3, 6, 6))
+
+
+@pytest.mark.parametrize(
+    ("domains", "options", "phrase"),
+    [
+        ({}, {}, "at least one domain"),
+        ({"a": (X, Y[:3])}, {}, "domain 'a' has x of shape (8, 3) and y of shape (3,)"),
+        ({"a": (X, Y), "b": (X[:, :2], Y)}, {}, "differ in shape"),
+        ({"a": (X, Y), "b": (X, Y * 0.5)}, {}, "real in one domain and whole in another"),
+        ({"a": (X, Y)}, {"classes": ["one"]}, "labels go from 0 to 1, but there are 1 classes"),
+        ({"a": (X, Y - 1)}, {}, "labels go from -1 to 0"),
+        ({"a": (X.astype(str), Y)}, {}, "both must hold numbers"),
+        ({"a": (X, np.where(Y == 1, np.nan, 0.0))}, {}, "a label that is not finite, at position 1"),
+    ],
+)
+def test_arrays_that_cannot_be_a_task_are_named(domains: object, options: dict[str, object], phrase: str) -> None:
+    with pytest.raises(UserError) as caught:
+        task_from_arrays("bad", domains, **options)  # type: ignore[arg-type]
+    assert phrase in str(caught.value)

@@ -1,0 +1,197 @@
+"""The tables of hospitals: small files in the published layout, and the published files where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from farfield.errors import UserError
+from farfield.tasks import Task, describe, eicu, load
+from farfield.tasks.preparation import TablePreparation
+from farfield.tasks.store import VARIABLE, MissingData
+from tests.tasks.real import needs_data
+
+NAMES = ("heart-disease", "eicu", "eicu-mortality", "tcga-brca")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty data folder."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    load.cache_clear()
+    yield tmp_path
+    load.cache_clear()
+
+
+def column(task: Task, name: str) -> tuple[int, str]:
+    assert isinstance(task.preparation, TablePreparation)
+    found = {c.name: (number, c.kind) for number, c in enumerate(task.preparation.columns)}
+    return found[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_its_file_a_task_is_listed_and_says_what_is_missing(folder: Path, name: str) -> None:
+    assert not describe(name).available
+    with pytest.raises(MissingData, match=f"the data of task '{name}' is not here"):
+        load(name)
+
+
+def _heart(rows: int = 40) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"hospital": np.array(["cleveland", "hungarian", "switzerland", "va"])[np.arange(rows) % 4]})
+    for name in ("age", "thalach", "oldpeak", "chol", "trestbps"):
+        frame[name] = draw.normal(100, 20, rows).round()
+    for name in ("sex", "fbs", "exang"):
+        frame[name] = draw.integers(0, 2, rows)
+    for name in ("cp", "restecg", "slope", "thal", "ca"):
+        frame[name] = draw.integers(0, 3, rows)
+    frame["num"] = np.arange(rows) // 4 % 5
+    return frame
+
+
+def test_heart_disease_reads_zero_cholesterol_as_missing_and_codes_as_categories(folder: Path) -> None:
+    frame = _heart()
+    frame.loc[frame["hospital"] == "switzerland", "chol"] = 0
+    frame.to_csv(folder / "heart_disease.csv", index=False)
+    task = load("heart-disease")
+    number, _ = column(task, "chol")
+    assert torch.isnan(task.domain("switzerland").x[:, number]).all()
+    assert not torch.isnan(task.domain("cleveland").x[:, number]).any()
+    assert {name: column(task, name)[1] for name in ("cp", "restecg", "slope", "thal")} == dict.fromkeys(
+        ("cp", "restecg", "slope", "thal"), "category"
+    )
+    # num 0 is healthy, 1 to 4 are diseased
+    va = frame[frame["hospital"] == "va"]
+    assert task.classes == ("healthy", "diseased")
+    assert task.domain("va").y.tolist() == (va["num"] > 0).astype(int).tolist()
+
+
+def test_heart_disease_without_a_column_is_refused(folder: Path) -> None:
+    _heart().drop(columns="thal").to_csv(folder / "heart_disease.csv", index=False)
+    with pytest.raises(UserError, match="there is no column 'thal' for task 'heart-disease'"):
+        load("heart-disease")
+
+
+def _write_eicu(folder: Path, hospitals: int = 22, packed: bool = True) -> None:
+    """Hospital h has 30 − h stays; stay s was given medicine s % 5, and every third died."""
+    stays = [(h * 100 + s, h, s) for h in range(1, hospitals + 1) for s in range(30 - h)]
+    patient = pd.DataFrame(
+        {
+            "patientunitstayid": [stay for stay, _, _ in stays],
+            "hospitalid": [h for _, h, _ in stays],
+            "hospitaldischargestatus": ["Expired" if s % 3 == 0 else "Alive" for _, _, s in stays],
+        }
+    )
+    patient.loc[0, "hospitaldischargestatus"] = None
+    medication = pd.DataFrame(
+        {
+            "patientunitstayid": [stay for stay, _, _ in stays],
+            "drugstartoffset": [5000 if s % 5 == 4 else 10 for _, _, s in stays],
+            "drugordercancelled": "No",
+            "drugname": ["ASPIRIN " if s % 5 == 0 else None for _, _, s in stays],
+            "drughiclseqno": [None if s % 5 == 0 else s % 5 for _, _, s in stays],
+            "dosage": "1",
+        }
+    )
+    cancelled = medication.iloc[:1].assign(drugordercancelled="Yes", drughiclseqno=99)
+    nameless = medication.iloc[:1].assign(drugname=None)
+    folder.mkdir(parents=True, exist_ok=True)
+    end = ".csv.gz" if packed else ".csv"
+    patient.to_csv(folder / f"patient{end}", index=False)
+    pd.concat([medication, cancelled, nameless]).to_csv(folder / f"medication{end}", index=False)
+
+
+@pytest.mark.parametrize(("name", "packed"), [("eicu", False), ("eicu_demo", True)])
+def test_eicu_trains_on_the_twenty_largest_hospitals_and_holds_out_the_rest(
+    folder: Path, name: str, packed: bool
+) -> None:
+    _write_eicu(folder / name, packed=packed)
+    task = load("eicu")
+    assert describe("eicu").domains == ()
+    assert task.domain_names == (*(f"hospital {h}" for h in range(1, 21)), "other hospitals")
+    assert task.held_out == ("other hospitals",)
+    # hospital 1 lost the stay without an outcome
+    assert [len(task.domain(d)) for d in ("hospital 1", "hospital 2", "other hospitals")] == [28, 28, 9 + 8]
+    # aspirin by name, and ingredients 1 to 4; the cancelled one is not there
+    assert task.model.input_shape == (5,)
+    bag = task.domain("hospital 2")
+    assert bag.x.sum(dim=1).tolist() == [255] * 28
+    assert bag.x[0].tolist() == [255, 0, 0, 0, 0]
+    assert bag.y.tolist() == [int(s % 3 == 0) for s in range(28)]
+    assert eicu.medicines(hours=48).model.input_shape == (4,)
+
+
+def test_eicu_without_enough_hospitals_or_with_another_table_is_refused(folder: Path) -> None:
+    _write_eicu(folder / "eicu", hospitals=20)
+    with pytest.raises(UserError, match="more than 20 hospitals; these tables have 20"):
+        load("eicu")
+    (folder / "eicu" / "medication.csv.gz").rename(folder / "eicu" / "other.csv.gz")
+    assert not describe("eicu").available
+    with pytest.raises(UserError, match=r"has no table patient.csv\(.gz\) or none medication.csv"):
+        load("eicu")
+    (folder / "eicu" / "medication.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match=r"'medication.csv' is not the medication table of eICU"):
+        load("eicu")
+
+
+def test_eicu_mortality_leaves_out_what_is_known_only_afterwards(folder: Path) -> None:
+    rows = 48
+    frame = pd.DataFrame(
+        {
+            "patientunitstayid": np.arange(rows),
+            "hospitalid": np.arange(rows) % 7,
+            "uniquepid": [f"p{i}" for i in range(rows)],
+            "hospitaldischargestatus": "Alive",
+            "unitdischargestatus": "Alive",
+            "region": np.array(["Midwest", "Northeast", "South", "West"])[np.arange(rows) % 4],
+            "age": np.linspace(20, 90, rows),
+            "died_in_hospital": (np.arange(rows) // 4 % 3 == 0).astype(float),
+        }
+    )
+    frame.loc[[0, 1], "region"] = None
+    frame.loc[5, "died_in_hospital"] = np.nan
+    frame.to_csv(folder / "eicu_demo_mortality.csv.gz", index=False)
+    task = load("eicu-mortality")
+    assert isinstance(task.preparation, TablePreparation)
+    assert [c.name for c in task.preparation.columns] == ["age"]
+    assert sum(map(len, task.domains)) == 45
+    assert task.notes[0] == "2 stays of hospitals without a region were left out"
+    assert task.classes == ("alive", "expired")
+
+
+@needs_data("heart_disease.csv")
+def test_the_published_heart_disease_file() -> None:
+    task = load("heart-disease")
+    assert [len(d) for d in task.domains] == [303, 294, 123, 200]
+    assert [round(float(d.y.float().mean()), 2) for d in task.domains] == [0.46, 0.36, 0.93, 0.75]
+    number, _ = column(task, "chol")
+    assert [int(torch.isnan(d.x[:, number]).sum()) for d in task.domains] == [0, 23, 123, 56]
+
+
+@needs_data("tcga_brca.csv")
+def test_the_published_tcga_table() -> None:
+    task = load("tcga-brca")
+    assert {d.name: len(d) for d in task.domains} == {
+        "Northeast": 311,
+        "South": 196,
+        "West": 206,
+        "Midwest": 162,
+        "Europe": 162,
+        "Canada": 51,
+    }
+    assert task.model.input_shape == (39,)
+    assert sum(int(d.y.sum()) for d in task.domains) == 151
+
+
+@needs_data("eicu_demo")
+def test_the_open_eicu_demo() -> None:
+    task = load("eicu")
+    assert len(task.domains) == 21
+    assert task.model.input_shape[0] > 1000
+    assert min(len(d) for d in task.domains[:20]) >= 16
+    assert len(task.domain("other hospitals")) > 1000
