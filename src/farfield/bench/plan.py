@@ -164,6 +164,12 @@ def make_plan(
         resolved = {name: _resolve(name, task, method_settings[name]) for name in chosen}
         if communications is not None:
             rounds, resolved = _synchronise(communications, rounds, resolved, method_settings)
+        if held_out is None:
+            held_out = task.defaults.get("held_out")
+        if partition is None and clients is None:
+            # Together or not at all: a hundred clients suit this task's own partition only.
+            partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
+            cohort = cohort if cohort is not None else task.defaults.get("cohort")
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
         plan = Plan(
             task=task.name,

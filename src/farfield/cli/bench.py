@@ -39,7 +39,13 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    held_out: Annotated[str, typer.Option(help="Domains to hold out one by one, with commas, or 'all'.")] = "all",
+    held_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Domains to hold out one by one, with commas, or 'all'. Default: the task's own, or all.",
+            show_default=False,
+        ),
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="How many seeds, or which ones, with commas. Default: 3.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of a run; the task's own number by default.")] = None,
     communications: Annotated[

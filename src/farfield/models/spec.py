@@ -41,6 +41,9 @@ class ModelSpec(BaseModel):
     test_samples: int = Field(
         0, ge=0, description="of a Gaussian representation at test time: 0 for its mean, n to average n predictions"
     )
+    init: Literal["torch", "xavier"] = Field(
+        "torch", description="first weights of linear layers: PyTorch's own, or Xavier-uniform with zero biases"
+    )
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after each hidden layer of the featurizer")
 
     @model_validator(mode="after")

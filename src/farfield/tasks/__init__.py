@@ -1,6 +1,6 @@
 """Domains and the questions asked of them; and how their rows are dealt out to clients."""
 
-from farfield.tasks import linear_sem, rect4, rotated_digits
+from farfield.tasks import colored_mnist, linear_sem, rect4, rotated_digits
 from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
 from farfield.tasks.task import Domain, Task
 
@@ -9,6 +9,7 @@ __all__ = [
     "Task",
     "TaskEntry",
     "UnknownTask",
+    "colored_mnist",
     "describe",
     "linear_sem",
     "load",
