@@ -334,7 +334,11 @@ def test_partitions_are_written_as_they_are_read(text: str, kind: str, beta: flo
         ("dirichlet:nan", "partition 'dirichlet' needs a positive beta, not nan"),
         ("split:3", "partition 'split' takes no value, but got 3.0; only 'dirichlet' has one"),
         ("dirichlett:1", "unknown partition 'dirichlett'; did you mean 'dirichlet'?"),
-        ("zzz", "unknown partition 'zzz'; the partitions are domain, split, split-published, dirichlet, iid, pooled"),
+        (
+            "zzz",
+            "unknown partition 'zzz'; the partitions are domain, split, split-published, dirichlet, sub-environments, "
+            "iid, pooled",
+        ),
     ],
 )
 def test_a_partition_that_cannot_be_read_is_answered_in_one_sentence(text: str, message: str) -> None:

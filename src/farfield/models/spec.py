@@ -27,7 +27,9 @@ class ModelSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    featurizer: str = Field("mlp", description="'identity', 'mlp' or 'convnet'")
+    featurizer: str = Field(
+        "mlp", description="'identity', 'mlp', 'convnet', or a paper's: 'mnist-cnn', 'fedilc-cnn', 'fedavg-cnn'"
+    )
     input_shape: tuple[int, ...] = Field(description="shape of one example, without the batch")
     outputs: int = Field(ge=1, description="logits; 1 means binary cross-entropy, or one regression target")
     hidden: tuple[int, ...] = Field((64,), description="widths of the featurizer's layers (channels for 'convnet')")

@@ -1,6 +1,15 @@
 """Domains and the questions asked of them; and how their rows are dealt out to clients."""
 
-from farfield.tasks import colored_mnist, linear_sem, rect4, rotated_digits
+from farfield.tasks import (
+    colored_mnist,
+    digits_five,
+    label_skew,
+    linear_sem,
+    rect4,
+    rotated_cifar10,
+    rotated_digits,
+    rotated_mnist,
+)
 from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
 from farfield.tasks.task import Domain, Task
 
@@ -11,10 +20,14 @@ __all__ = [
     "UnknownTask",
     "colored_mnist",
     "describe",
+    "digits_five",
+    "label_skew",
     "linear_sem",
     "load",
     "names",
     "rect4",
     "register",
+    "rotated_cifar10",
     "rotated_digits",
+    "rotated_mnist",
 ]

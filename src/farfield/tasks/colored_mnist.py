@@ -2,11 +2,11 @@
 
 Built as in FedILC's published code: of MNIST's 60,000 training images the first 50,000 are shuffled and dealt to five
 clients, the last 10,000 are the held-out domain. The label is 1 for a digit below 5. A client's colour is the label,
-flipped with its own probability; in the held-out domain labels are flipped first (15 %), and the colour is the wrong one
-nine times out of ten. Every second pixel in both directions, two colour channels of which one is empty: 2×14×14.
+flipped with its own probability; in the held-out domain labels are flipped first (15 %), and the colour is the wrong
+one nine times out of ten. Every second pixel in both directions, two channels of which one is empty: 2×14×14.
 
-`colored-mnist-irm` is the original of Arjovsky et al. (2019): two training environments whose colours are flipped by 20 %
-and 10 %, a test environment with 90 %, and a quarter of all labels flipped.
+`colored-mnist-irm` is the original of Arjovsky et al. (2019): two training environments whose colours are flipped by
+20 % and 10 %, a test environment with 90 %, and a quarter of all labels flipped.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def load() -> Task:
     return _task(
         "colored-mnist",
         FEDILC,
-        "Digits below 5 or not; domain flip-p colours p percent of its images against their label, and in ood the colour "
-        "is wrong for 90 percent and the label for 15.",
+        "Digits below 5 or not; domain flip-p colours p percent of its images against their label, and in ood the "
+        "colour is wrong for 90 percent and the label for 15.",
         "MNIST (LeCun, Cortes, Burges); construction of Zhu et al., FedILC, 2022",
     )
 
@@ -115,7 +115,7 @@ def load_irm() -> Task:
     return _task(
         "colored-mnist-irm",
         IRM,
-        "Digits below 5 or not, a quarter of the labels wrong; domain flip-p colours p percent of its images against their "
-        "label.",
+        "Digits below 5 or not, a quarter of the labels wrong; domain flip-p colours p percent of its images against "
+        "their label.",
         "MNIST (LeCun, Cortes, Burges); construction of Arjovsky et al., Invariant Risk Minimization, 2019",
     )

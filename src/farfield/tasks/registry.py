@@ -27,6 +27,7 @@ class TaskEntry:
 
     name: str
     summary: str
+    #: Empty where the domains are known only once the data is read.
     domains: tuple[str, ...]
     #: How many classes; 0 for regression.
     classes: int
@@ -57,7 +58,10 @@ def register(
     kind: TaskKind,
     available: Callable[[], bool] = lambda: True,
 ) -> Callable[[Loader], Loader]:
-    """Offer a loader under a name. `available` tells whether its files are here; it must be cheap."""
+    """Offer a loader under a name. `available` tells whether its files are here; it must be cheap.
+
+    No `domains` means that only the data can tell them.
+    """
 
     def add(loader: Loader) -> Loader:
         before = _TASKS.get(name)
@@ -86,7 +90,7 @@ def load(name: str) -> Task:
     """The task of this name. It is read once and shared by all callers, so its tensors must not be written to."""
     entry = _find(name)
     task = entry.loader()
-    promised = (name, entry.kind, entry.domains, entry.classes)
+    promised = (name, entry.kind, entry.domains or task.domain_names, entry.classes)
     if promised != (task.name, task.kind, task.domain_names, len(task.classes)):
         raise ValueError(
             f"task '{name}' was registered as {promised} but its loader gave "
