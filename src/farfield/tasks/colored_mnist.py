@@ -18,7 +18,7 @@ import torch
 
 from farfield.models.randomness import derive_seed
 from farfield.models.spec import ModelSpec
-from farfield.tasks.arrays import Bytes, available, read
+from farfield.tasks.array_sets import Bytes, available, read
 from farfield.tasks.registry import register
 from farfield.tasks.task import Domain, Task
 

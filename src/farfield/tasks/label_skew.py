@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.arrays import SETS, available, read
+from farfield.tasks.array_sets import SETS, available, read
 from farfield.tasks.pictures import as_channels
 from farfield.tasks.registry import register
 from farfield.tasks.task import Domain, Task

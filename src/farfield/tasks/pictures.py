@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from farfield.tasks.arrays import Bytes
+from farfield.tasks.array_sets import Bytes
 
 #: Images that are turned at once: their lookups are held as numbers of eight bytes.
 AT_ONCE = 1024

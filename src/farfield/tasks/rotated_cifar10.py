@@ -15,7 +15,7 @@ import torch
 
 from farfield.models.randomness import derive_seed
 from farfield.models.spec import ModelSpec
-from farfield.tasks.arrays import Bytes, available, read
+from farfield.tasks.array_sets import Bytes, available, read
 from farfield.tasks.label_skew import CIFAR10_CLASSES
 from farfield.tasks.pictures import as_channels, turn_bytes
 from farfield.tasks.registry import register

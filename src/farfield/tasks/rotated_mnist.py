@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.arrays import available, read
+from farfield.tasks.array_sets import available, read
 from farfield.tasks.pictures import as_channels, turn_bytes
 from farfield.tasks.registry import register
 from farfield.tasks.rotated_digits import ANGLES, image_numbers
