@@ -161,11 +161,10 @@ def make_plan(
         if communications is not None and not isinstance(communications, int) and rounds is not None:
             raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
         rounds = _positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
-        resolved = {name: _resolve(name, task, method_settings[name]) for name in chosen}
+        by_epochs = communications is not None
+        resolved = {name: _resolve(name, task, method_settings[name], by_epochs) for name in chosen}
         if communications is not None:
             rounds, resolved = _synchronise(communications, rounds, resolved, method_settings)
-        if held_out is None:
-            held_out = task.defaults.get("held_out")
         if partition is None and clients is None:
             # Together or not at all: a hundred clients suit this task's own partition only.
             partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
@@ -175,7 +174,7 @@ def make_plan(
             task=task.name,
             kind=task.kind,
             algorithms=chosen,
-            held_out=() if all_train else held_out_domains(task, held_out),
+            held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
             seeds=_seeds(seeds),
             rounds=rounds,
             rounds_of=dict.fromkeys(chosen, rounds),
@@ -297,12 +296,15 @@ def _sort_settings(
     return model, {name: {**methods[name], **own[name]} for name in algorithms}
 
 
-def _resolve(name: str, task: Task, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve(name: str, task: Task, settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
     """A method's parameters in full: its defaults, the task's, the user's, each winning over the one before."""
     client, _ = parts(name)
     known = params_of(name).model_fields
     own = _overridden(client)
     suited = {k: v for k, v in task.defaults.items() if k in known and k not in own}
+    if by_epochs or not {"local_epochs", "schedule"}.isdisjoint(settings):
+        # A number of steps wins over epochs, and the task's own must not win over the user's epochs.
+        suited.pop("local_steps", None)
     return build(name, {**suited, **settings}).params.model_dump(mode="json")  # type: ignore[no-any-return]
 
 

@@ -79,9 +79,10 @@ def _task(name: str, shades: tuple[Shade, ...], description: str, source: str) -
         domains=build(name, digits.x_train, digits.y_train, shades),
         classes=CLASSES,
         model=ModelSpec(featurizer="mlp", input_shape=(2, 14, 14), outputs=1, hidden=(390, 390), init="xavier"),
-        defaults={"held_out": (shades[-1].name,), "rounds": 20, "local_steps": 5, "batch_size": 256, "lr": 0.1},
+        defaults={"rounds": 20, "local_steps": 5, "batch_size": 256, "lr": 0.1},
         description=description,
         source=source,
+        held_out=(shades[-1].name,),
     )
 
 

@@ -1,7 +1,7 @@
 """digits-five: the ten digits in five collections: handwritten, over photographs, scanned, on houses, from fonts.
 
 The domains are those whose files are here, at least two of MNIST, MNIST-M, USPS, SVHN and SynthDigits; the task's
-description names the ones that are missing. Each domain is its training and test images together, 3×32×32: grey images
+notes name the ones that are missing. Each domain is its training and test images together, 3×32×32: grey images
 get three equal channels, and images of another size are resized bilinearly.
 """
 
@@ -50,7 +50,6 @@ def load() -> Task:
             f"{'is only ' + SETS[found[0]].places[0] if found else 'is none'}; see 'farfield data ls'"
         )
     missing = [name for name in COLLECTIONS if name not in found]
-    note = f" Not here, and left out: {', '.join(missing)}." if missing else ""
     return Task(
         name="digits-five",
         kind="classification",
@@ -60,7 +59,8 @@ def load() -> Task:
             featurizer="mnist-cnn", input_shape=(3, SIZE, SIZE), outputs=10, hidden=(16, 32, 32, 32), norm="group"
         ),
         defaults={"rounds": 20, "local_steps": 10, "batch_size": 64, "lr": 0.05, "momentum": 0.9},
-        description=f"The ten digits in {len(found)} collections: {', '.join(found)}.{note}",
+        description=f"The ten digits in {len(found)} collections: {', '.join(found)}.",
         source="MNIST, MNIST-M (Ganin et al., 2016), USPS (Hull, 1994), SVHN (Netzer et al., 2011), SynthDigits "
         "(Ganin and Lempitsky, 2015)",
+        notes=(f"of the five collections {', '.join(missing)} are not here, and left out",) if missing else (),
     )

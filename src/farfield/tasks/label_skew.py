@@ -41,7 +41,6 @@ def _task(name: str, classes: tuple[str, ...], description: str, source: str) ->
             hidden=(32, 64, 512),
         ),
         defaults={
-            "held_out": ("test",),
             "partition": PARTITION,
             "clients": CLIENTS,
             "cohort": 20,
@@ -52,6 +51,7 @@ def _task(name: str, classes: tuple[str, ...], description: str, source: str) ->
         },
         description=description,
         source=source,
+        held_out=("test",),
     )
 
 

@@ -73,7 +73,6 @@ def _task(name: str, size: int) -> Task:
             featurizer="fedilc-cnn", input_shape=(3, size, size), outputs=10, hidden=(64, 128, 128, 128), norm="group"
         ),
         defaults={
-            "held_out": ("ood",),
             "partition": "sub-environments",
             "clients": len(CLIENTS),
             "rounds": 20,
@@ -85,6 +84,7 @@ def _task(name: str, size: int) -> Task:
         description="Photographs of ten kinds of things, turned; three clients of three angles each, and any angle "
         "from -90 to 90 degrees in ood.",
         source="CIFAR-10 (Krizhevsky, 2009); construction of Zhu et al., FedILC, 2022",
+        held_out=("ood",),
     )
 
 

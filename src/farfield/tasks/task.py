@@ -44,6 +44,10 @@ class Task:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     source: str = ""
+    #: What a user must know of how the data was read, a sentence each: columns left out, rows that occur twice.
+    notes: tuple[str, ...] = ()
+    #: The domains that are held out when nobody says which; all of them one by one where there are none.
+    held_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.domains]
