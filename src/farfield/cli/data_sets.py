@@ -19,9 +19,7 @@ from farfield.tasks.checksums import files_of
 from farfield.tasks.data_set import DataSet
 from farfield.tasks.store import data_folder, data_folders
 
-app = typer.Typer(
-    no_args_is_help=True, help="Data sets: which are here, bringing them in, getting them, checking them."
-)
+app = typer.Typer(no_args_is_help=True, help="Which data sets are here; bring them in, get them, check them.")
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 

@@ -1,4 +1,4 @@
-"""Is what lies in the data folder what it should be: checksums against the record, counts against what was published."""
+"""Is what lies in the data folder what it should be: checksums as recorded, counts as published."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _checksums(path: Path) -> tuple[bool, str]:
         for what, names in (("changed", compared.changed), ("missing", compared.missing), ("new", compared.extra))
         if names
     ]
-    return compared.good, "; ".join(words) or f"{compared.files} files as recorded"
+    return compared.good, "; ".join(words) or f"{compared.files} file{'s' if compared.files > 1 else ''} as recorded"
 
 
 def _counts(known: DataSet, found: dict[str, int]) -> tuple[str, str]:

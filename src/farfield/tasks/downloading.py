@@ -2,8 +2,8 @@
 
     download(RemoteFile("https://…/mnist.npz", "sha256:731c…"), Path("data/.fetch/mnist/mnist.npz"))
 
-Bytes go to `NAME.part`. A second call asks for the rest with a Range request, provided that the server still has the same
-file (its ETag is kept beside the part). A part with a wrong checksum is removed, and so is one that fills the disk.
+Bytes go to `NAME.part`. A second call asks for the rest with a Range request, provided that the server still has the
+same file (its ETag is kept beside the part). A part with a wrong checksum is removed, and so is one that fills the disk.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def _append(answer: Any, part: Path, begin: int, total: int | None, name: str, p
         part.unlink(missing_ok=True)
         _tag(part).unlink(missing_ok=True)
         raise NoSpace(
-            f"the disk of '{part.parent}' was full after {done:,} bytes of {name}; what was there of it is removed, make "
-            "room and give the same command again"
+            f"the disk of '{part.parent}' was full after {done:,} bytes of {name}; what was there of it is removed; "
+            "make room and give the same command again"
         ) from error
     return done
 

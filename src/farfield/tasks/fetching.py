@@ -90,10 +90,10 @@ def _unpack(file: RemoteFile, archive: Path, to: Path) -> None:
             return
         with tarfile.open(archive) as tarred:
             for member in tarred:
-                source = tarred.extractfile(member) if member.isfile() else None
-                if source is not None and fnmatch.fnmatch(member.name, file.members):
-                    with source, open(to / PurePosixPath(member.name).name, "wb") as out:
-                        shutil.copyfileobj(source, out)
+                content = tarred.extractfile(member) if member.isfile() else None
+                if content is not None and fnmatch.fnmatch(member.name, file.members):
+                    with content, open(to / PurePosixPath(member.name).name, "wb") as out:
+                        shutil.copyfileobj(content, out)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
         archive.unlink(missing_ok=True)
         raise DownloadFailed(f"{file.url} is no whole {file.unpack} archive ({error}); it is removed") from error

@@ -25,7 +25,7 @@ class HubFailed(UserError):
 
 
 def fetch_from_hub(source: HubRepository, folder: Path, ready: Path) -> None:
-    """Download a repository's parquet files to `folder` (resumed by the hub's own client) and convert them to `ready`."""
+    """Download parquet files to `folder` (the hub's own client goes on where it stopped) and convert them to `ready`."""
     parquet = download_parquet(source, folder)
     if source.becomes == "npz":
         write_npz(parquet, ready, source.label)
@@ -54,8 +54,8 @@ def download_parquet(source: HubRepository, folder: Path) -> list[Path]:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise HubFailed(
-            f"{source.repository} could not be had from the hub ({reason}); what came is kept, give the same command again "
-            "to go on"
+            f"{source.repository} could not be had from the hub ({reason}); what came is kept, give the same command "
+            "again to go on"
         ) from error
     found = sorted(folder.rglob("*.parquet"))
     if not found:
