@@ -3,7 +3,7 @@
     download(RemoteFile("https://…/mnist.npz", "sha256:731c…"), Path("data/.fetch/mnist/mnist.npz"))
 
 Bytes go to `NAME.part`. A second call asks for the rest with a Range request, provided that the server still has the
-same file (its ETag is kept beside the part). A part with a wrong checksum is removed, and so is one that fills the disk.
+same file (its ETag is kept beside the part). A part with a wrong checksum is removed; so is one that fills the disk.
 """
 
 from __future__ import annotations

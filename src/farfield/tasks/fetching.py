@@ -43,10 +43,14 @@ def fetch(known: DataSet, *, replace: bool = False, progress: Progress = lambda 
     else:
         files = [(file, download(file, stage / file.name, progress)) for file in known.fetch]
         _assemble(files, ready)
-    if known.check is not None:
-        known.check(ready)
-    elif not known.looks(ready):
-        raise DownloadFailed(f"what was downloaded does not look like {known.name}; it is left in '{stage}'")
+    try:
+        if known.check is not None:
+            known.check(ready)
+        elif not known.looks(ready):
+            raise DownloadFailed(f"what was downloaded does not look like {known.name}; it is removed")
+    except UserError:
+        shutil.rmtree(stage)  # or the next call would find the same again
+        raise
     found = sums(ready)
     settle(ready, place, replace)
     write_record(place, found)

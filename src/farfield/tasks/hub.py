@@ -25,7 +25,7 @@ class HubFailed(UserError):
 
 
 def fetch_from_hub(source: HubRepository, folder: Path, ready: Path) -> None:
-    """Download parquet files to `folder` (the hub's own client goes on where it stopped) and convert them to `ready`."""
+    """Download parquet files to `folder` (the hub's client goes on where it stopped) and convert them to `ready`."""
     parquet = download_parquet(source, folder)
     if source.becomes == "npz":
         write_npz(parquet, ready, source.label)

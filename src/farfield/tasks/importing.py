@@ -49,13 +49,13 @@ def recognise(path: Path) -> DataSet:
         choice = " or ".join(f"--as {known.name}" for known in fitting)
         raise NotRecognised(f"'{path}' looks like more than one data set; say which with {choice}")
     raise NotRecognised(
-        f"'{path}' looks like none of the known data sets; 'farfield data ls' shows them, --as NAME says which one it is, "
+        f"'{path}' looks like none of the known data sets; 'farfield data ls' shows them, --as NAME says which it is, "
         "and data of your own needs no import: give it to 'farfield bench --data'"
     )
 
 
 def import_path(path: Path, name: str | None = None, *, link: bool = False, replace: bool = False) -> Imported:
-    """Copy (or link) a file or folder to its place in the data folder, whole or not at all, and record its checksums."""
+    """Copy (or link) a file or folder to its place in the data folder, whole or not at all, with its checksums."""
     path = path.expanduser()
     if not path.exists():
         raise NotRecognised(f"there is no file or folder '{path}' to import")
@@ -94,9 +94,7 @@ def check_free(known: DataSet, place: Path, replace: bool) -> None:
             f"{known.name} is here already, in '{here or place}'; add --replace to put the new one in its place"
         )
     if here is not None and here != place:
-        raise AlreadyHere(
-            f"{known.name} is here as '{here}', which would be read instead of '{place}'; remove it first"
-        )
+        raise AlreadyHere(f"{known.name} is here as '{here}', which is read before '{place}'; remove it first")
 
 
 @contextmanager
@@ -138,7 +136,7 @@ def _bring(path: Path, copy: Path, link: bool) -> None:
         reasons = str(error.args[0]) if isinstance(error, shutil.Error) else str(error)
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in reasons:
             raise NoSpace(
-                f"the disk of '{copy.parent.parent}' is full, and nothing of '{path}' was kept; make room, or use --link "
-                "to leave the data where it is"
+                f"the disk of '{copy.parent.parent}' is full, and nothing of '{path}' was kept; make room, or use "
+                "--link to leave the data where it is"
             ) from error
         raise
