@@ -128,7 +128,7 @@ def _bring(path: Path, copy: Path, link: bool) -> None:
         return
     try:
         if path.is_dir():
-            shutil.copytree(path, copy)
+            shutil.copytree(path, copy, copy_function=shutil.copy2)
         else:
             shutil.copy2(path, copy)
     except (OSError, shutil.Error) as error:
