@@ -1,163 +1,124 @@
-"""`--data`: a table from the file to the prediction, and what a user can get wrong on the way."""
+"""`farfield data` as a user types it."""
 
 from __future__ import annotations
 
-import csv
+import hashlib
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-import farfield as ff
-from tests.tasks.tables import visits, write
+from farfield.tasks.catalogue import CATALOGUE
+from farfield.tasks.data_set import RemoteFile
+from farfield.tasks.store import VARIABLE
+from tests.tasks.loopback import serving
+from tests.tasks.small_sets import arrays, save
 
 Command = Callable[..., Any]
-COLUMNS = ["--label", "died", "--domain", "hospital"]
-SMALL = ["-a", "fedavg", "--seeds", "1", "--rounds", "2", "--out", "b", "--quiet"]
-
-
-def test_a_bench_on_a_table_has_a_result_for_each_domain_and_shows_the_notes(farfield: Command, tmp_path: Path) -> None:
-    write(visits().assign(country="NL"), tmp_path / "visits.csv")
-    ran = farfield("bench", "--data", "visits.csv", *COLUMNS, "--drop", "smokes", *SMALL, "--json", "rows.json")
-    assert ran.code == 0, ran.err
-    assert "note: column 'country' was left out: every row has the value NL" in ran.err
-    rows = json.loads((tmp_path / "rows.json").read_text())
-    assert {row["held_out"] for row in rows} == {"north", "south", "west"}
-    assert {row["task"] for row in rows} == {"visits"}
-    assert all(name in ran.out for name in ("north", "south", "west"))
-
-
-def test_python_and_the_command_line_give_the_same_model(farfield: Command, tmp_path: Path) -> None:
-    path = write(visits(), tmp_path / "visits.parquet")
-    farfield("bench", "--data", "visits.parquet", *COLUMNS, *SMALL, "--json", "rows.json")
-    task = ff.read_table(path, label="died", domain="hospital")
-    result = ff.bench(task, algorithms=["fedavg"], seeds=1, rounds=2)
-    shas = [row["model_sha256"] for row in json.loads((tmp_path / "rows.json").read_text())]
-    assert shas == [row["model_sha256"] for row in result.rows]
 
 
 @pytest.fixture
-def model(farfield: Command, tmp_path: Path) -> Path:
-    write(visits(), tmp_path / "visits.csv")
-    ran = farfield("train", "--data", "visits.csv", *COLUMNS, "--rounds", "3", "--out", "model")
-    assert ran.code == 0, ran.err
-    assert "farfield bench --data visits.csv --label died --domain hospital --algorithms fedavg" in ran.out
-    card = (tmp_path / "model" / "README.md").read_text()
-    assert "`farfield bench --data` with the table that it was trained on, and `--algorithms fedavg`" in card
-    return tmp_path / "model"
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "data"))
+    return tmp_path / "data"
 
 
-def predictions(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
+def test_ls_names_every_set_with_its_terms_and_where_it_is(farfield: Command, data: Path) -> None:
+    data.mkdir()
+    path = save(data / "mnist.npz", arrays(5, 5))
+    rows = {row["name"]: row for row in json.loads(farfield("data", "ls", "--json").out)}
+    assert set(rows) == set(CATALOGUE)
+    assert rows["mnist"]["here"] is True
+    assert (rows["mnist"]["path"], rows["mnist"]["bytes"]) == (str(path), path.stat().st_size)
+    assert rows["vlcs"]["here"] is False
+    assert rows["vlcs"]["fetchable"] is False
+    assert rows["pacs"]["published"]["sketch"] == 3929
+    shown = farfield("data", "ls")
+    assert shown.code == 0
+    assert "CC BY 4.0" in shown.out
+    assert str(data) in shown.out
 
 
-def test_predict_reads_raw_rows_with_and_without_the_label(farfield: Command, model: Path, tmp_path: Path) -> None:
-    frame = visits(30, seed=5)
-    write(frame, tmp_path / "labelled.csv")
-    write(frame[["ward", "pressure", "age", "smokes"]], tmp_path / "bare.parquet")
-    labelled, bare = farfield("predict", "model", "labelled.csv"), farfield("predict", "model", "bare.parquet")
-    assert (labelled.code, bare.code, labelled.err) == (0, 0, "")
-    assert labelled.out == bare.out
-    trained = ff.load_model(model)
-    x, _ = trained.read(tmp_path / "labelled.csv")
-    expected = trained.outputs(x)[:, 1]
-    given = torch.tensor([float(row["p(yes)"]) for row in predictions(labelled.out)])
-    torch.testing.assert_close(given, expected, atol=1e-6, rtol=0)
-    assert [row["label"] for row in predictions(labelled.out)] == ["yes" if p > 0.5 else "no" for p in expected]
-
-
-def test_unseen_categories_and_new_gaps_are_named(farfield: Command, model: Path, tmp_path: Path) -> None:
-    frame = visits(9)
-    frame.loc[[1, 3], "ward"] = "maternity"
-    frame.loc[4, "age"] = np.nan
-    write(frame, tmp_path / "new.csv")
-    ran = farfield("predict", "model", "new.csv")
+def test_import_then_check_then_damage(farfield: Command, data: Path, tmp_path: Path) -> None:
+    source = save(tmp_path / "mnist.npz", arrays(30, 20))
+    ran = farfield("data", "import", str(source))
     assert ran.code == 0
-    assert "column 'ward' has 'maternity' in rows 2 and 4, which training never showed" in ran.err
-    assert "column 'age' has no value in row 5, and in training none was missing" in ran.err
-    assert len(predictions(ran.out)) == 9
+    assert "mnist: 1 files in" in ran.out
+    assert "terms: usually quoted as CC BY-SA 3.0" in ran.out
+    (row,) = json.loads(farfield("data", "check", "--json").out)
+    assert (row["name"], row["state"], row["found"]) == ("mnist", "part", {"train": 30, "test": 20})
+    content = bytearray((data / "mnist.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (data / "mnist.npz").write_bytes(content)
+    damaged = farfield("data", "check", "mnist")
+    assert damaged.code == 1
+    assert "damaged" in damaged.out
+    assert "1 changed (mnist.npz)" in damaged.out
 
 
-@pytest.mark.parametrize(
-    ("change", "phrase"),
-    [
-        ({"drop": "pressure"}, "there is no column 'pressure' for the model"),
-        ({"rename": {"pressure": "Pressures"}}, "did you mean 'Pressures'?"),
-        ({"set": ("age", "old")}, "column 'age' has 'old' in row 3, where a number belongs"),
-        ({"set": ("smokes", "maybe")}, "column 'smokes' has 'maybe' in row 3, where true or false (1 or 0) belongs"),
-    ],
-)
-def test_rows_that_cannot_be_predicted_are_named(
-    farfield: Command, model: Path, tmp_path: Path, change: dict[str, Any], phrase: str
+def test_mistakes_are_one_sentence_and_exit_code_2(farfield: Command, data: Path, tmp_path: Path) -> None:
+    for arguments, words in (
+        (["data", "fetch", "mnits"], "did you mean 'mnist'?"),
+        (["data", "check", "cifar-10"], "did you mean 'cifar10'?"),
+        (["data", "check", "mnist"], "mnist is not here; farfield data fetch mnist"),
+        (["data", "import", "nowhere"], "there is no file or folder 'nowhere'"),
+        (["data", "fetch", "vlcs"], "vlcs cannot be downloaded for you"),
+        (["data", "import", str(tmp_path)], "looks like none of the known data sets"),
+    ):
+        ran = farfield(*arguments)
+        assert ran.code == 2, arguments
+        assert words in " ".join(ran.err.split()), arguments
+        assert "Traceback" not in ran.err
+    assert farfield("data", "check").out.startswith("there is no data set in")
+
+
+def test_fetch_shows_the_terms_and_asks_before_it_downloads(
+    farfield: Command, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = visits(9)
-    if "drop" in change:
-        frame = frame.drop(columns=change["drop"])
-    frame = frame.rename(columns=change.get("rename", {}))
-    if "set" in change:
-        column, value = change["set"]
-        frame[column] = frame[column].astype(object)
-        frame.loc[2, column] = value
-    write(frame, tmp_path / "rows.csv")
-    ran = farfield("predict", "model", "rows.csv")
+    content = save(tmp_path / "m.npz", arrays(30, 20)).read_bytes()
+    with serving() as site:
+        site.files["/mnist.npz"] = content
+        file = RemoteFile(f"{site.url}/mnist.npz", "sha256:" + hashlib.sha256(content).hexdigest())
+        monkeypatch.setitem(CATALOGUE, "mnist", replace(CATALOGUE["mnist"], fetch=(file,)))
+        for answer in ("", "n\n"):
+            monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+            refused = farfield("data", "fetch", "mnist")
+            assert refused.code == 2
+        assert "terms: usually quoted as CC BY-SA 3.0" in refused.out
+        assert "the terms were not accepted" in " ".join(refused.err.split())
+        assert site.asked == []
+        monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+        assert farfield("data", "fetch", "mnist").code == 0
+        (data / "mnist.npz").unlink()
+        done = farfield("data", "fetch", "mnist", "--yes")
+        assert done.code == 0
+        assert "terms: usually quoted as CC BY-SA 3.0" in done.out
+    assert (data / "mnist.npz").read_bytes() == content
+    assert farfield("data", "fetch", "mnist", "--yes").code == 2
+
+
+def test_a_task_without_its_data_says_how_to_get_it_and_nothing_is_downloaded(farfield: Command, data: Path) -> None:
+    ran = farfield("bench", "rotated-mnist")
     assert ran.code == 2
-    assert phrase in " ".join(ran.err.split())
-    assert ran.out == ""
+    assert "there is no mnist.npz or MNIST in" in " ".join(ran.err.split())
+    assert not data.exists()
 
 
-def test_a_model_of_arrays_predicts_raw_arrays(farfield: Command, tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    x = draw.normal(1e6, 3.0, (40, 2))
-    task = ff.task_from_arrays("mine", {"a": (x[:20], np.arange(20) % 2), "b": (x[20:], np.arange(20) % 2)})
-    ff.train(task, "fedavg", tmp_path / "m", rounds=2)
-    np.save(tmp_path / "x.npy", x)
-    ran = farfield("predict", "m", "x.npy")
+def test_a_bench_on_imported_digits_uses_the_tasks_own_partition(farfield: Command, data: Path, tmp_path: Path) -> None:
+    from farfield.tasks import load
+
+    load.cache_clear()
+    content = arrays(400, 40)
+    content["x_train"][np.arange(400), :, content["y_train"]] = 255
+    farfield("data", "import", str(save(tmp_path / "mnist.npz", content)))
+    options = ["--seeds", "1", "--rounds", "1", "-a", "fedavg", "--json", "r.json", "-q", "-j", "1"]
+    ran = farfield("bench", "mnist", *options, "--set", "model.hidden=[2,4,8]")
     assert ran.code == 0, ran.err
-    trained = ff.load_model(tmp_path / "m")
-    assert trained.preparation is not None
-    expected = trained.outputs(trained.preparation.apply(torch.from_numpy(x)))[:, 1]
-    given = torch.tensor([float(row["p(1)"]) for row in predictions(ran.out)])
-    torch.testing.assert_close(given, expected, atol=1e-6, rtol=0)
-
-
-MISTAKES = {
-    "no data at all": (["bench"], "or --data"),
-    "a task and data": (["bench", "rect-4", "--data", "v.csv", *COLUMNS], "give one of the two"),
-    "no label": (["bench", "--data", "v.csv", "--domain", "hospital"], "needs --label"),
-    "no domain": (["bench", "--data", "v.csv", "--label", "died"], "needs --domain"),
-    "a label for a task": (["bench", "rect-4", "--label", "y"], "--label is for a table of yours"),
-    "a file that is not there": (["bench", "--data", "w.csv", *COLUMNS], "there is no file 'w.csv'"),
-    "a column misspelt": (["bench", "--data", "v.csv", "--label", "dyed", "--domain", "hospital"], "mean 'died'?"),
-    "training on nothing": (["train", "--out", "m"], "or your own data with --data"),
-    "one domain only": (["bench", "--data", "one.csv", *COLUMNS], "has one domain only (north)"),
-    "a folder with a label": (["bench", "--data", ".", *COLUMNS], "'.' is a folder, whose names are its domains"),
-    "missing labels": (["bench", "--data", "gaps.csv", *COLUMNS], "missing in row 3"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "phrase"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_a_mistake_gets_one_sentence(farfield: Command, tmp_path: Path, arguments: list[str], phrase: str) -> None:
-    frame = visits()
-    write(frame, tmp_path / "v.csv")
-    write(frame[frame["hospital"] == "north"], tmp_path / "one.csv")
-    frame.loc[2, "died"] = None
-    write(frame, tmp_path / "gaps.csv")
-    ran = farfield(*arguments)
-    assert ran.code == 2
-    assert phrase in " ".join(ran.err.split())
-    assert len(ran.err.strip().splitlines()) == 1
-    assert {p.name for p in tmp_path.iterdir()} == {"v.csv", "one.csv", "gaps.csv"}
-
-
-def test_rows_without_a_label_can_be_left_out(farfield: Command, tmp_path: Path) -> None:
-    frame = visits()
-    frame.loc[2, "died"] = None
-    write(frame, tmp_path / "v.csv")
-    ran = farfield("bench", "--data", "v.csv", *COLUMNS, "--drop-missing-labels", *SMALL)
-    assert ran.code == 0
-    assert "note: left out what has no label: row 3" in ran.err
+    (row,) = json.loads(Path("r.json").read_text())
+    assert (row["held_out"], row["clients"]) == ("test", 100)
+    load.cache_clear()

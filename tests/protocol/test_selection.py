@@ -148,13 +148,19 @@ def test_oracle_takes_the_best_on_the_target_and_the_earliest_tie() -> None:
     assert choose_oracle("regression", [*rows, TargetRow(4, {"loss": 0.05})]) == 4
 
 
-@pytest.mark.parametrize("rule", [name for name in RULES if name != "oracle"])
+def test_oracle_loss_takes_the_lowest_loss_whatever_the_accuracy() -> None:
+    rows = [TargetRow(r, {"accuracy": a, "loss": b}) for r, a, b in [(1, 0.7, 0.5), (2, 0.6, 0.4), (3, 0.9, 0.6)]]
+    assert choose_oracle("classification", rows) == 3
+    assert choose_oracle("classification", rows, "oracle-loss") == 2
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if not rule.is_oracle])
 def test_a_single_row_is_chosen(rule: str) -> None:
     assert choose(rule, "classification", source({7: {"a": 0.5}}), inner({"a": {7: 0.5}})) == 7
     assert choose_oracle("classification", [TargetRow(7, {"accuracy": 0.5})]) == 7
 
 
-@pytest.mark.parametrize("rule", [name for name in RULES if name != "oracle"])
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if not rule.is_oracle])
 def test_no_rows_are_refused_in_a_sentence(rule: str) -> None:
     with pytest.raises(ValueError, match="there are no source rows to choose a round from"):
         choose(rule, "classification", [], inner({"a": {1: 0.5}}))
@@ -187,9 +193,10 @@ def test_an_unknown_rule_gets_a_suggestion() -> None:
 
 
 def test_choose_refuses_the_oracle_and_only_the_oracle_is_one() -> None:
-    with pytest.raises(ValueError, match="'oracle' looks at the held-out domain"):
-        choose("oracle", "classification", ROWS)
-    assert [rule.name for rule in RULES.values() if rule.is_oracle] == ["oracle"]
+    for oracle in ("oracle", "oracle-loss"):
+        with pytest.raises(ValueError, match=f"'{oracle}' looks at the held-out domain"):
+            choose(oracle, "classification", ROWS)
+    assert [rule.name for rule in RULES.values() if rule.is_oracle] == ["oracle", "oracle-loss"]
     assert [rule.name for rule in RULES.values() if rule.needs_inner] == ["leave-one-domain-out"]
     assert all(name == rule.name and rule.description for name, rule in RULES.items())
 

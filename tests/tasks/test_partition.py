@@ -55,6 +55,7 @@ EVERY_PARTITION = [
     ("split-published", 11),
     ("dirichlet:0.1", 12),
     ("dirichlet:5", 11),
+    ("sub-environments", 2),
     ("iid", 7),
     ("iid", 2),
     ("pooled", None),
@@ -334,7 +335,11 @@ def test_partitions_are_written_as_they_are_read(text: str, kind: str, beta: flo
         ("dirichlet:nan", "partition 'dirichlet' needs a positive beta, not nan"),
         ("split:3", "partition 'split' takes no value, but got 3.0; only 'dirichlet' has one"),
         ("dirichlett:1", "unknown partition 'dirichlett'; did you mean 'dirichlet'?"),
-        ("zzz", "unknown partition 'zzz'; the partitions are domain, split, split-published, dirichlet, iid, pooled"),
+        (
+            "zzz",
+            "unknown partition 'zzz'; the partitions are domain, split, split-published, dirichlet, sub-environments, "
+            "iid, pooled",
+        ),
     ],
 )
 def test_a_partition_that_cannot_be_read_is_answered_in_one_sentence(text: str, message: str) -> None:
@@ -402,3 +407,31 @@ def test_label_skew_is_refused_for_regression() -> None:
 def test_without_domains_there_are_no_clients() -> None:
     with pytest.raises(ValueError, match="there are no source domains to make clients of"):
         make([], "domain")
+
+
+def test_sub_environments_put_neighbouring_domains_into_one_client() -> None:
+    chosen = domains(40, 20, 30, 10, 50)
+    clients = make(chosen, "sub-environments", 2)
+    assert [shard.name for shard in clients] == ["a+b+c", "d+e"]
+    assert [shard.domain for shard in clients] == ["mixed", "mixed"]
+    assert clients.train_sizes.tolist() == [36 + 18 + 27, 9 + 45]
+    assert clients.validation_sizes.tolist() == [4 + 2 + 3, 1 + 5]
+    assert torch.bincount(labels(clients[1], chosen), minlength=10).sum() == 54
+    assert [name for name, _ in clients[0].train] == ["a", "b", "c"]
+
+
+def test_sub_environments_refuse_more_clients_than_domains() -> None:
+    with pytest.raises(ValueError, match="puts several of the 2 domains in a client, so 3 clients are too many"):
+        make(domains(10, 10), "sub-environments", 3)
+
+
+def test_algorithm_2_gives_more_clients_to_larger_domains_with_all_classes_each() -> None:
+    chosen = domains(1000, 400, 300)
+    clients = make(chosen, "split", 7)
+    assert [clients.domain_of(c) for c in range(7)] == ["a"] * 4 + ["b"] * 2 + ["c"]
+    assert clients.train_sizes.tolist() == [225] * 4 + [180] * 2 + [270]
+    for shard in clients:
+        histogram = torch.bincount(labels(shard, chosen), minlength=10)
+        assert int(histogram.min()) > 0
+    total = sum(torch.bincount(labels(shard, chosen), minlength=10) for shard in clients)
+    assert torch.as_tensor(total).tolist() == [153] * 10

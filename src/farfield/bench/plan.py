@@ -166,10 +166,15 @@ def make_plan(
         if communications is not None and not isinstance(communications, int) and rounds is not None:
             raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
         rounds = _positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
-        resolved = {name: _resolve(name, task, method_settings[name]) for name in chosen}
+        by_epochs = communications is not None
+        resolved = {name: _resolve(name, task, method_settings[name], by_epochs) for name in chosen}
         budget = _budget(communications, rounds)
         if communications is not None:
             rounds, resolved = _synchronise(communications, rounds, resolved, method_settings)
+        if partition is None and clients is None:
+            # Together or not at all: a hundred clients suit this task's own partition only.
+            partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
+            cohort = cohort if cohort is not None else task.defaults.get("cohort")
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
         plan = Plan(
             task=task.name,
@@ -302,12 +307,15 @@ def _sort_settings(
     return model, {name: {**methods[name], **own[name]} for name in algorithms}
 
 
-def _resolve(name: str, task: Task, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve(name: str, task: Task, settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
     """A method's parameters in full: its defaults, the task's, the user's, each winning over the one before."""
     client, _ = parts(name)
     known = params_of(name).model_fields
     own = _overridden(client)
     suited = {k: v for k, v in task.defaults.items() if k in known and k not in own}
+    if by_epochs or not {"local_epochs", "schedule"}.isdisjoint(settings):
+        # A number of steps wins over epochs, and the task's own must not win over the user's epochs.
+        suited.pop("local_steps", None)
     return build(name, {**suited, **settings}).params.model_dump(mode="json")  # type: ignore[no-any-return]
 
 

@@ -58,7 +58,10 @@ def bench(
     ] = None,
     held_out: Annotated[
         str | None,
-        typer.Option(help="Domains to hold out one by one, with commas, or 'all'. Default: all, unless the task says."),
+        typer.Option(
+            help="Domains to hold out one by one, with commas, or 'all'. Default: the task's own, or all.",
+            show_default=False,
+        ),
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="How many seeds, or which ones, with commas. Default: 3.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of a run; the task's own number by default.")] = None,

@@ -1,5 +1,6 @@
 """Models: a featurizer and a head, flat parameters, buffers apart, an explicit norm policy."""
 
+from farfield.models import convnets
 from farfield.models.losses import predicted_labels, probabilities, task_loss
 from farfield.models.model import Layout, Model, ModelState, build_model, hash_states, head_logits
 from farfield.models.spec import NORM_POLICIES, ModelSpec
@@ -11,6 +12,7 @@ __all__ = [
     "ModelSpec",
     "ModelState",
     "build_model",
+    "convnets",
     "hash_states",
     "head_logits",
     "predicted_labels",

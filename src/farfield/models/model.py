@@ -129,7 +129,16 @@ class Model(nn.Module):
         self.featurizer, features = FEATURIZERS[spec.featurizer](spec)
         self.gaussian = nn.Linear(features, 2 * features) if spec.representation == "gaussian" else None
         self.head = Head(features, spec)
+        if spec.init == "xavier":
+            self._start_as_xavier()
         self.layout = self._flatten(features)
+
+    def _start_as_xavier(self) -> None:
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def _flatten(self, features: int) -> Layout:
         named = list(self.named_parameters())

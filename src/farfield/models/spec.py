@@ -27,7 +27,9 @@ class ModelSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    featurizer: str = Field("mlp", description="'identity', 'mlp' or 'convnet'")
+    featurizer: str = Field(
+        "mlp", description="'identity', 'mlp', 'convnet', or a paper's: 'mnist-cnn', 'fedilc-cnn', 'fedavg-cnn'"
+    )
     input_shape: tuple[int, ...] = Field(description="shape of one example, without the batch")
     outputs: int = Field(ge=1, description="logits; 1 means binary cross-entropy, or one regression target")
     hidden: tuple[int, ...] = Field((64,), description="widths of the featurizer's layers (channels for 'convnet')")
@@ -40,6 +42,9 @@ class ModelSpec(BaseModel):
     )
     test_samples: int = Field(
         0, ge=0, description="of a Gaussian representation at test time: 0 for its mean, n to average n predictions"
+    )
+    init: Literal["torch", "xavier"] = Field(
+        "torch", description="first weights of linear layers: PyTorch's own, or Xavier-uniform with zero biases"
     )
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after each hidden layer of the featurizer")
 

@@ -99,7 +99,7 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
     selected: dict[str, dict[str, Any]] = {}
     for name in plan["rules"]:
         if RULES[name].is_oracle:
-            chosen = choose_oracle(plan["kind"], target)
+            chosen = choose_oracle(plan["kind"], target, name)
         elif RULES[name].needs_inner:
             inner = _inner_rows(path)
             if len(inner) < len(list(path.parent.glob("inner-*"))) or not inner:

@@ -1,6 +1,18 @@
 """Domains and the questions asked of them; and how their rows are dealt out to clients."""
 
-from farfield.tasks import eicu, heart_disease, linear_sem, rect4, rotated_digits, tcga_brca
+from farfield.tasks import (
+    colored_mnist,
+    digits_five,
+    eicu,
+    heart_disease,
+    label_skew,
+    linear_sem,
+    rect4,
+    rotated_cifar10,
+    rotated_digits,
+    rotated_mnist,
+    tcga_brca,
+)
 from farfield.tasks.arrays import task_from_arrays
 from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
 from farfield.tasks.table import load_table
@@ -11,16 +23,21 @@ __all__ = [
     "Task",
     "TaskEntry",
     "UnknownTask",
+    "colored_mnist",
     "describe",
+    "digits_five",
     "eicu",
     "heart_disease",
+    "label_skew",
     "linear_sem",
     "load",
     "load_table",
     "names",
     "rect4",
     "register",
+    "rotated_cifar10",
     "rotated_digits",
+    "rotated_mnist",
     "task_from_arrays",
     "tcga_brca",
 ]

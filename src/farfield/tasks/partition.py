@@ -18,17 +18,16 @@ from fractions import Fraction
 from math import isfinite
 from typing import Any, Literal, get_args, overload
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
-from farfield.math.splits import share_rows, split_domains
-from farfield.models.randomness import derive_seed, generator
+from farfield.math.splits import split_domains
+from farfield.models.randomness import generator
+from farfield.tasks.dealing import Dealt, check_fraction, deal_by_class, deal_evenly, deal_in_order, split_rows
 from farfield.tasks.task import Domain, TaskKind
 
-PartitionKind = Literal["domain", "split", "split-published", "dirichlet", "iid", "pooled"]
+PartitionKind = Literal["domain", "split", "split-published", "dirichlet", "sub-environments", "iid", "pooled"]
 #: Rows of one client by domain: (domain name, int64 row numbers, ascending).
 Segments = tuple[tuple[str, Tensor], ...]
 #: The domain of a client whose rows come from several.
@@ -40,8 +39,9 @@ class Partition(BaseModel):
 
     `domain`: one client a domain. `split`: more clients than domains, one domain each (FedIIR, Algorithm 2), sizes
     within a domain differing by at most one. `split-published`: the same with the sizes of FedIIR's published code.
-    `dirichlet`: as `split`, with class shares drawn from a Dirichlet distribution (FedCiR). `iid`: rows of all domains
-    shuffled over the clients. `pooled`: one client with everything, the centralized reference.
+    `dirichlet`: as `split`, with class shares drawn from a Dirichlet distribution (FedCiR). `sub-environments`: fewer
+    clients than domains, several neighbouring domains each (FedILC). `iid`: rows of all domains shuffled over the
+    clients. `pooled`: one client with everything, the centralized reference.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,7 +51,7 @@ class Partition(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """From the command line's form: "domain", "split", "dirichlet:0.3", "iid" or "pooled"."""
+        """From the command line's form: "domain", "split", "dirichlet:0.3", "sub-environments", "iid" or "pooled"."""
         try:
             return cls.model_validate(text)
         except ValidationError as error:
@@ -120,8 +120,8 @@ class Clients(Sequence[Shard]):
         partition: Partition,
         domains: Sequence[Domain],
         clients_per_domain: Sequence[int] | None,
-        train: _Dealt,
-        validation: _Dealt,
+        train: Dealt,
+        validation: Dealt,
     ) -> None:
         self.partition = partition
         self.domain_names = tuple(domain.name for domain in domains)
@@ -184,6 +184,9 @@ class Clients(Sequence[Shard]):
     def _name(self, client: int) -> str:
         if self.partition.kind == "pooled":
             return "pooled"
+        if self.partition.kind == "sub-environments":
+            # By what it holds, so that a client's randomness follows its data and not its number.
+            return "+".join(name for name, _ in self._segments(self._train.of(client)))
         if self._client_starts is None:
             return f"client-{client}"
         domain = bisect_right(self._client_starts, client) - 1
@@ -207,32 +210,6 @@ class Clients(Sequence[Shard]):
         )
 
 
-def split_rows(y: Tensor, fraction: float, generator: torch.Generator, kind: TaskKind) -> tuple[Tensor, Tensor]:
-    """Training and validation row numbers, ascending and disjoint, at least one of each.
-
-    Validation gets the whole part of `fraction` of the rows. In classification each class gives its share to within
-    a row, and keeps a row for training where that can be had.
-    """
-    _check_fraction(fraction)
-    rows = len(y)
-    if rows < 2:
-        raise ValueError(f"{rows} row cannot be split into training and validation rows; two are needed")
-    # As a decimal: 0.29 of 100 rows is 29, which the binary product misses.
-    held = min(max(int(Fraction(str(fraction)) * rows), 1), rows - 1)
-    order = torch.randperm(rows, generator=generator)
-    if kind == "regression":
-        chosen = order[:held]
-    else:
-        _, label, counts = torch.unique(y, return_inverse=True, return_counts=True)
-        # Classes in turn, each in shuffled order; the first of each class are taken.
-        by_class = torch.split_with_sizes(order[torch.argsort(label[order], stable=True)], counts.tolist())
-        quotas = _class_quotas(counts, held)
-        chosen = torch.cat([part[:quota] for part, quota in zip(by_class, quotas.tolist(), strict=True)])
-    in_validation = torch.zeros(rows, dtype=torch.bool)
-    in_validation[chosen] = True
-    return (~in_validation).nonzero().squeeze(1), in_validation.nonzero().squeeze(1)
-
-
 def make_clients(
     domains: Sequence[Domain],
     *,
@@ -248,7 +225,7 @@ def make_clients(
     validation rows of a domain are shared among its clients, so with many clients some have none. Clients are
     numbered domain by domain.
     """
-    _check_fraction(validation)
+    check_fraction(validation)
     if not domains:
         raise ValueError("there are no source domains to make clients of; hold fewer domains out")
     if kind == "regression" and partition.kind == "dirichlet":
@@ -265,26 +242,33 @@ def make_clients(
         held.append(rows[1])
     counts = _clients_per_domain(partition, clients, [len(rows) for rows in train])
 
-    if counts is None:
+    if partition.kind == "sub-environments":
+        number = clients if clients is not None else len(domains)
+        groups = [domain * number // len(domains) for domain in range(len(domains))]
+        train_owner, held_owner = (
+            torch.repeat_interleave(torch.tensor(groups), torch.tensor([len(rows) for rows in part]))
+            for part in (train, held)
+        )
+    elif counts is None:
         number = 1 if partition.kind == "pooled" else clients if clients is not None else len(domains)
-        train_owner = _deal_evenly(sum(map(len, train)), number, generator(seed, "iid", "train"))
-        held_owner = _deal_evenly(sum(map(len, held)), number, generator(seed, "iid", "validation"))
+        train_owner = deal_evenly(sum(map(len, train)), number, generator(seed, "iid", "train"))
+        held_owner = deal_evenly(sum(map(len, held)), number, generator(seed, "iid", "validation"))
     else:
         number = sum(counts)
         owners = []
         for domain, first, k, t, v in zip(domains, _starts(counts), counts, train, held, strict=False):
             if partition.kind == "dirichlet":
                 assert partition.beta is not None
-                pair = _deal_by_class(domain.y[t], domain.y[v], k, partition.beta, seed, domain.name)
+                pair = deal_by_class(domain.y[t], domain.y[v], k, partition.beta, seed, domain.name)
             else:
                 shuffle = generator(seed, "split", "train", domain.name)
                 if partition.kind == "split-published":
                     # The published code rounds down a share of the size before the hold-out was rounded.
                     nominal = float((1 - Fraction(str(validation))) * len(domain))
-                    dealt = _deal_in_order(len(t), k, nominal, shuffle)
+                    dealt = deal_in_order(len(t), k, nominal, shuffle)
                 else:
-                    dealt = _deal_evenly(len(t), k, shuffle)
-                pair = (dealt, _deal_evenly(len(v), k, generator(seed, "split", "validation", domain.name)))
+                    dealt = deal_evenly(len(t), k, shuffle)
+                pair = (dealt, deal_evenly(len(v), k, generator(seed, "split", "validation", domain.name)))
             owners.append((first + pair[0], first + pair[1]))
         train_owner = torch.cat([owner for owner, _ in owners])
         held_owner = torch.cat([owner for _, owner in owners])
@@ -292,28 +276,9 @@ def make_clients(
         partition,
         domains,
         counts,
-        _Dealt.group(_join(train, starts), train_owner, number),
-        _Dealt.group(_join(held, starts), held_owner, number),
+        Dealt.group(_join(train, starts), train_owner, number),
+        Dealt.group(_join(held, starts), held_owner, number),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Dealt:
-    """Rows of one split, client after client. Rows are numbered through all domains; `offsets` has one entry more."""
-
-    rows: Tensor
-    offsets: Tensor
-
-    @classmethod
-    def group(cls, rows: Tensor, owner: Tensor, clients: int) -> _Dealt:
-        # A stable sort keeps a client's rows ascending, and so one domain after the other.
-        offsets = torch.zeros(clients + 1, dtype=torch.int64)
-        torch.cumsum(torch.bincount(owner, minlength=clients), 0, out=offsets[1:])
-        return cls(rows[torch.argsort(owner, stable=True)], offsets)
-
-    def of(self, client: int) -> Tensor:
-        start, end = self.offsets[client : client + 2].tolist()
-        return self.rows[start:end]
 
 
 def _clients_per_domain(partition: Partition, clients: int | None, train_sizes: Sequence[int]) -> list[int] | None:
@@ -331,6 +296,13 @@ def _clients_per_domain(partition: Partition, clients: int | None, train_sizes: 
     if wanted > rows:
         raise ValueError(f"{wanted} clients are too many for {rows} training rows; use at most {rows}")
     if partition.kind == "iid":
+        return None
+    if partition.kind == "sub-environments":
+        if wanted > domains:
+            raise ValueError(
+                f"partition 'sub-environments' puts several of the {domains} domains in a client, so {wanted} clients "
+                "are too many; use fewer, or 'split'"
+            )
         return None
     if partition.kind == "domain":
         if wanted != domains:
@@ -353,75 +325,6 @@ def _clients_per_domain(partition: Partition, clients: int | None, train_sizes: 
             )
         return [each] * domains
     return split_domains(train_sizes, wanted)
-
-
-def _deal_in_order(rows: int, clients: int, nominal: float, shuffle: torch.Generator) -> Tensor:
-    """The owner of each row in FedIIR's published code: equal whole parts, and what is left over to the last client."""
-    # A part of the nominal size may round down to nothing where the rows would do.
-    sizes = torch.tensor(share_rows(rows, clients, nominal if nominal >= clients else None))
-    owner = torch.empty(rows, dtype=torch.int64)
-    owner[torch.randperm(rows, generator=shuffle)] = torch.repeat_interleave(torch.arange(clients), sizes)
-    return owner
-
-
-def _deal_evenly(rows: int, clients: int, shuffle: torch.Generator) -> Tensor:
-    """The owner of each row; clients' sizes differ by at most one."""
-    owner = torch.empty(rows, dtype=torch.int64)
-    owner[torch.randperm(rows, generator=shuffle)] = torch.arange(rows) * clients // rows
-    return owner
-
-
-def _deal_by_class(
-    train_y: Tensor, validation_y: Tensor, clients: int, beta: float, seed: int, domain: str
-) -> tuple[Tensor, Tensor]:
-    """The owners of a domain's training and validation rows, with each class shared out by one Dirichlet draw."""
-    # NumPy, because PyTorch has no public Dirichlet that takes a generator.
-    draw = np.random.Generator(np.random.PCG64(derive_seed(seed, "dirichlet", domain)))
-    labels = (train_y.numpy(), validation_y.numpy())
-    owners = tuple(np.empty(len(y), dtype=np.int64) for y in labels)
-    for label in np.union1d(*labels):
-        # In a fresh order for each class, or rounding would favour the same clients every time.
-        order = draw.permutation(clients)
-        ends = np.cumsum(draw.dirichlet(np.full(clients, beta)))
-        ends /= ends[-1]
-        for y, owner in zip(labels, owners, strict=True):
-            rows = draw.permutation(np.flatnonzero(y == label))
-            cuts = np.rint(ends * len(rows)).astype(np.int64)
-            owner[rows] = order[np.searchsorted(cuts, np.arange(len(rows)), side="right")]
-    _fill_empty(owners[0], clients)
-    return torch.from_numpy(owners[0]), torch.from_numpy(owners[1])
-
-
-def _fill_empty(owner: NDArray[np.int64], clients: int) -> None:
-    """Give each client without rows one of the largest client's, in place."""
-    sizes = np.bincount(owner, minlength=clients)
-    for empty in np.flatnonzero(sizes == 0):
-        largest = int(sizes.argmax())
-        owner[np.flatnonzero(owner == largest)[-1]] = empty
-        sizes[largest] -= 1
-        sizes[empty] += 1
-
-
-def _class_quotas(counts: Tensor, held: int) -> Tensor:
-    """How many of `held` rows each class gives: its proportional share, rounded by largest remainder."""
-    rows = int(counts.sum())
-    quotas = counts * held // rows
-    for _ in range(held - int(quotas.sum())):
-        missing = counts * held - quotas * rows
-        spare = counts - quotas
-        # Classes that would be left without a training row come last.
-        for least in (2, 1):
-            if bool((spare >= least).any()):
-                quotas[torch.where(spare >= least, missing, missing.min() - 1).argmax()] += 1
-                break
-    return quotas
-
-
-def _check_fraction(fraction: float) -> None:
-    if not 0 < fraction < 1:
-        raise ValueError(
-            f"the validation fraction must lie between 0 and 1, not be {fraction}; 0.1 keeps a tenth of each domain"
-        )
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:

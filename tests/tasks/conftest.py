@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from farfield.tasks.registry import load
+from farfield.tasks.store import VARIABLE
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder; tasks that were loaded from another are forgotten."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv(VARIABLE, str(folder))
+    load.cache_clear()
+    return folder

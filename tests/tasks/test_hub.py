@@ -1,0 +1,191 @@
+"""The hub's real client against a small stand-in for the hub on loopback, and what becomes of the parquet files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from farfield.tasks.array_sets import DamagedData, read
+from farfield.tasks.catalogue import data_set
+from farfield.tasks.checking import check
+from farfield.tasks.data_set import HubRepository
+from farfield.tasks.fetching import fetch
+from farfield.tasks.hub import HubFailed, write_folder
+from tests.tasks.small_sets import arrays
+
+COMMIT = "c" * 40
+
+
+class Hub:
+    """The answers that the client asks for: a revision, the list of its files, and the files."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.asked: list[str] = []
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path.partition("?")[0]
+        self.asked.append(f"{handler.command} {path}")
+        if path == "/api/datasets/some/set/revision/main":
+            siblings = [{"rfilename": name} for name in self.files]
+            return self._json(handler, {"id": "some/set", "sha": COMMIT, "siblings": siblings, "tags": []})
+        if path == f"/api/datasets/some/set/tree/{COMMIT}":
+            entries = [
+                {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+                for name, content in self.files.items()
+            ]
+            return self._json(handler, entries)
+        name = path.removeprefix(f"/datasets/some/set/resolve/{COMMIT}/")
+        if name not in self.files:
+            handler.send_response(404)
+            handler.send_header("X-Error-Code", "RepoNotFound")
+            handler.send_header("Content-Length", "0")
+            return handler.end_headers()
+        headers = {"ETag": f'"{hashlib.sha256(self.files[name]).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        self._send(handler, self.files[name], headers)
+
+    def _json(self, handler: BaseHTTPRequestHandler, value: Any) -> None:
+        self._send(handler, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+    def _send(self, handler: BaseHTTPRequestHandler, body: bytes, headers: dict[str, str]) -> None:
+        handler.send_response(200)
+        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+            handler.send_header(key, value)
+        handler.end_headers()
+        if handler.command == "GET":
+            handler.wfile.write(body)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    running = Hub()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            running.answer(self)
+
+        do_HEAD = do_GET  # noqa: N815 - the standard library's name
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield running
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def encoded(image: np.ndarray, kind: str) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, kind)
+    return file.getvalue()
+
+
+def parquet(rows: list[dict[str, Any]], classes: list[str] | None = None) -> bytes:
+    """A file as the hub's data sets have it: images as {bytes, path}, class names in the schema's metadata."""
+    table = pa.Table.from_pylist(rows)
+    if classes is not None:
+        features = {"label": {"names": classes, "_type": "ClassLabel"}, "image": {"_type": "Image"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    return file.getvalue()
+
+
+def pacs_rows() -> list[dict[str, Any]]:
+    draw = np.random.default_rng(0)
+    rows = []
+    for domain in ("art_painting", "cartoon", "photo", "sketch"):
+        for number in range(4):
+            picture = encoded(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8), "JPEG" if number % 2 else "PNG")
+            rows.append({"image": {"bytes": picture, "path": None}, "domain": domain, "label": number % 2})
+    return rows
+
+
+def test_a_set_of_images_becomes_a_folder_with_the_same_bytes(hub: Hub, data: Path) -> None:
+    rows = pacs_rows()
+    hub.files = {
+        "README.md": b"about",
+        "data/train-00000-of-00002.parquet": parquet(rows[:7], ["dog", "elephant"]),
+        "data/train-00001-of-00002.parquet": parquet(rows[7:], ["dog", "elephant"]),
+    }
+    known = replace(data_set("pacs"), fetch=HubRepository("some/set", "folder"))
+    done = fetch(known)
+    assert (done.path, done.files) == (data / "PACS", 16)
+    assert (data / "PACS/photo/dog/00001.png").read_bytes() == rows[8]["image"]["bytes"]
+    assert (data / "PACS/photo/elephant/00002.jpg").read_bytes() == rows[11]["image"]["bytes"]
+    assert not any("README" in line and line.startswith("GET /datasets") for line in hub.asked)
+    found = check(data_set("pacs"))
+    assert (found.state, found.checksums) == ("part", "16 files as recorded")
+    assert found.found == {"art_painting": 4, "cartoon": 4, "photo": 4, "sketch": 4}
+    assert sorted(path.name for path in data.iterdir()) == ["PACS", "PACS.sha256"]
+
+
+def test_a_set_of_digits_becomes_arrays(hub: Hub, data: Path) -> None:
+    content = arrays(6, 4, (16, 16))
+    for split in ("train", "test"):
+        rows = [
+            {"image": {"bytes": encoded(x, "PNG"), "path": None}, "label": int(y)}
+            for x, y in zip(content[f"x_{split}"], content[f"y_{split}"], strict=True)
+        ]
+        hub.files[f"data/{split}-00000-of-00001.parquet"] = parquet(rows, [str(digit) for digit in range(10)])
+    done = fetch(replace(data_set("usps"), fetch=HubRepository("some/set", "npz")))
+    assert done.path == data / "usps.npz"
+    found = read("t", "usps")
+    for key, array in content.items():
+        np.testing.assert_array_equal(getattr(found, key), array)
+
+
+def test_what_the_hub_does_not_have_is_one_sentence(hub: Hub, data: Path) -> None:
+    with pytest.raises(HubFailed, match="other/set could not be had from the hub"):
+        fetch(replace(data_set("pacs"), fetch=HubRepository("other/set", "folder")))
+    hub.files = {"README.md": b"about"}
+    with pytest.raises(HubFailed, match=r"some/set has no files like \*\.parquet"):
+        fetch(replace(data_set("pacs"), fetch=HubRepository("some/set", "folder")))
+    assert data_set("pacs").here() is None
+
+
+def test_without_the_client_the_extra_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(HubFailed, match=r"pip install 'farfield\[hub\]'"):
+        fetch(data_set("pacs"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            parquet([{"image": {"bytes": b"x", "path": None}, "label": 0}]),
+            "has no column 'domain'",
+        ),
+        (parquet(pacs_rows(), ["dog"]), "cut short or no parquet file"),
+        (parquet(pacs_rows())[:-20], "cut short or no parquet file"),
+        (parquet([{"image": {"bytes": b"x", "path": None}, "label": 0, "domain": ".."}]), "cannot be a folder"),
+        (parquet([{"image": {"bytes": None, "path": "a.png"}, "label": 0, "domain": "a"}]), "an image without bytes"),
+    ],
+)
+def test_a_parquet_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "train.parquet"
+    path.write_bytes(content)
+    with pytest.raises(DamagedData, match=message) as caught:
+        write_folder([path], tmp_path / "out", "label")
+    assert str(path) in str(caught.value)

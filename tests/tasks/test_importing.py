@@ -1,0 +1,234 @@
+"""Bringing data in: recognised by layout, checked, whole or not at all, and checked again later."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farfield.tasks.array_sets import DamagedData
+from farfield.tasks.catalogue import CATALOGUE, UnknownDataSet, data_set
+from farfield.tasks.checking import check
+from farfield.tasks.checksums import WrongChecksum, digest
+from farfield.tasks.downloading import NoSpace
+from farfield.tasks.importing import AlreadyHere, NotRecognised, import_path, recognise
+from farfield.tasks.layouts import array_counts
+from tests.tasks.real import needs_data
+from tests.tasks.small_sets import arrays, records, save, save_idx
+
+
+def image_folder(folder: Path, domains: tuple[str, ...]) -> Path:
+    for domain in domains:
+        (folder / domain / "dog").mkdir(parents=True)
+        (folder / domain / "dog" / "1.jpg").write_bytes(b"\xff\xd8\xff" + domain.encode())
+    return folder
+
+
+def tables(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_text("a,b\n1,2\n3,4\n")
+    return folder
+
+
+def some(tmp_path: Path, name: str) -> Path:
+    """Something on a disk, away from the data folder, that looks like this data set."""
+    place = tmp_path / "downloads"
+    makers: dict[str, Any] = {
+        "mnist": lambda: save_idx(place / "raw", arrays(4, 4), "train", "t10k"),
+        "emnist": lambda: save_idx(place / "e", arrays(4, 4), "emnist-mnist-train", "emnist-mnist-test"),
+        "pacs": lambda: image_folder(place / "kfold", ("art_painting", "cartoon", "photo", "sketch")),
+        "vlcs": lambda: image_folder(place / "v", ("Caltech101", "LabelMe", "SUN09", "VOC2007")),
+        "office-home": lambda: image_folder(place / "o", ("Art", "Clipart", "Product", "Real_World")),
+        "office-caltech10": lambda: image_folder(place / "c", ("amazon", "caltech", "dslr", "webcam")),
+        "domainnet": lambda: image_folder(
+            place / "d", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+        ),
+        "eicu": lambda: tables(place / "physionet", "patient.csv", "medication.csv"),
+        "heart-disease": lambda: tables(place, "heart_disease.csv") / "heart_disease.csv",
+    }
+    return Path(makers[name]())
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("mnist", "MNIST"),
+        ("emnist", "EMNIST"),
+        ("pacs", "PACS"),
+        ("vlcs", "VLCS"),
+        ("office-home", "OfficeHome"),
+        ("office-caltech10", "office_caltech_10"),
+        ("domainnet", "domain_net"),
+        ("eicu", "eicu"),
+        ("heart-disease", "heart_disease.csv"),
+    ],
+)
+def test_a_set_is_known_by_its_layout_and_put_in_its_place(data: Path, tmp_path: Path, name: str, place: str) -> None:
+    path = some(tmp_path, name)
+    assert recognise(path).name == name
+    done = import_path(path)
+    assert done.path == data / place == data_set(name).here()
+    copied = sorted(p.relative_to(done.path) for p in done.path.rglob("*"))
+    assert copied == sorted(p.relative_to(path) for p in path.rglob("*"))
+    assert sorted(p.name for p in data.iterdir()) == sorted([place, f"{place}.sha256"])
+    assert check(data_set(name)).checksums.endswith("as recorded")
+
+
+def test_the_record_is_what_sha256sum_reads(data: Path, tmp_path: Path) -> None:
+    import_path(some(tmp_path, "pacs"))
+    lines = (data / "PACS.sha256").read_text().splitlines()
+    assert lines[0] == f"{digest(data / 'PACS/art_painting/dog/1.jpg')}  PACS/art_painting/dog/1.jpg"
+    assert len(lines) == 4
+
+
+def test_a_link_leaves_the_data_where_it_is(data: Path, tmp_path: Path) -> None:
+    path = some(tmp_path, "pacs")
+    import_path(path, link=True)
+    assert (data / "PACS").is_symlink()
+    assert check(data_set("pacs")).checksums == "4 files as recorded"
+    (path / "photo/dog/1.jpg").write_bytes(b"other")
+    assert check(data_set("pacs")).state == "damaged"
+
+
+def test_what_is_not_recognised_can_be_named(data: Path, tmp_path: Path) -> None:
+    path = save(tmp_path / "digits-of-mine.npz", arrays(5, 5))
+    with pytest.raises(NotRecognised, match=r"looks like none of the known data sets.*--as NAME"):
+        import_path(path)
+    assert import_path(path, "mnist").path == data / "mnist.npz"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("mnits", "unknown data set 'mnits'; did you mean 'mnist'"),
+        ("office_home2", "did you mean 'office-home'"),
+        ("zzz", "unknown data set 'zzz'; there are mnist, emnist"),
+    ],
+)
+def test_an_unknown_name_gets_a_suggestion(data: Path, tmp_path: Path, given: str, message: str) -> None:
+    with pytest.raises(UnknownDataSet, match=message):
+        import_path(save(tmp_path / "a.npz", arrays(5, 5)), given)
+
+
+def test_arrays_that_are_not_the_set_are_refused_and_nothing_is_left(data: Path, tmp_path: Path) -> None:
+    path = save(tmp_path / "mnist.npz", arrays(5, 5, (16, 16)))
+    with pytest.raises(DamagedData, match=r"x_train is uint8 of shape \(5, 16, 16\); mnist has uint8 images of 28×28"):
+        import_path(path)
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(DamagedData, match="cut short"):
+        import_path(path)
+    with pytest.raises(NotRecognised, match="does not look like pacs"):
+        import_path(some(tmp_path, "vlcs"), "pacs")
+    with pytest.raises(NotRecognised, match=r"usps is a file \(usps\.npz\), and .* is not"):
+        import_path(tmp_path / "downloads", "usps")
+    assert list(data.iterdir()) == []
+
+
+def test_the_python_version_of_cifar_is_refused_with_the_way_out(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    with pytest.raises(NotRecognised, match=r"pickles.*farfield data fetch cifar10"):
+        import_path(tmp_path / "cifar-10-batches-py")
+
+
+def test_a_path_that_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotRecognised, match="there is no file or folder"):
+        import_path(tmp_path / "nowhere")
+
+
+def test_what_is_here_is_replaced_only_when_asked(data: Path, tmp_path: Path) -> None:
+    import_path(save(tmp_path / "mnist.npz", arrays(5, 5)))
+    larger = save(tmp_path / "larger.npz", arrays(50, 5))
+    with pytest.raises(AlreadyHere, match=r"mnist is here already.*--replace"):
+        import_path(larger, "mnist")
+    import_path(larger, "mnist", replace=True)
+    assert check(data_set("mnist")).found == {"train": 50, "test": 5}
+    assert check(data_set("mnist")).checksums == "1 file as recorded"
+    with pytest.raises(AlreadyHere, match="is read before"):
+        import_path(some(tmp_path, "mnist"), replace=True)
+    assert sorted(p.name for p in data.iterdir()) == ["mnist.npz", "mnist.npz.sha256"]
+
+
+@pytest.mark.parametrize("name", ["pacs", "heart-disease"])
+def test_a_full_disk_leaves_nothing_behind(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = some(tmp_path, name)
+    real = shutil.copy2
+    copied: list[Any] = []
+
+    def full(source: Any, target: Any, **more: Any) -> Any:
+        if len(copied) >= (2 if path.is_dir() else 0):
+            Path(target).write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copied.append(target)
+        return real(source, target, **more)
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(NoSpace, match=r"is full, and nothing of .* was kept"):
+        import_path(path)
+    assert list(data.iterdir()) == []
+
+
+def test_check_finds_changed_missing_and_new_files(data: Path, tmp_path: Path) -> None:
+    import_path(some(tmp_path, "pacs"))
+    (data / "PACS/cartoon/dog/1.jpg").write_bytes(b"other")
+    (data / "PACS/photo/dog/1.jpg").unlink()
+    (data / "PACS/photo/dog/2.jpg").write_bytes(b"new")
+    found = check(data_set("pacs"))
+    assert found.state == "damaged"
+    assert found.checksums == (
+        "1 changed (PACS/cartoon/dog/1.jpg); 1 missing (PACS/photo/dog/1.jpg); 1 new (PACS/photo/dog/2.jpg)"
+    )
+
+
+def test_check_without_a_record_looks_at_the_folders_own_sums(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(some(tmp_path, "pacs"), data / "PACS")
+    assert check(data_set("pacs")).checksums == "no record"
+    sums = [f"{digest(p)}  ./{p.relative_to(data)}" for p in sorted(data.rglob("*.jpg"))]
+    (data / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    assert check(data_set("pacs")).checksums == "4 files as recorded"
+    (data / "PACS.sha256").write_text("what is this\n")
+    with pytest.raises(WrongChecksum, match="line 1 is not a checksum and a name"):
+        check(data_set("pacs"))
+
+
+def test_check_says_when_there_are_more_than_published_and_when_a_file_cannot_be_read(data: Path) -> None:
+    save(data / "usps.npz", arrays(7_292, 2_007, (2, 2)))
+    assert (check(data_set("usps")).state, check(data_set("usps")).counts) == ("other", "train 7,292 of 7,291")
+    (data / "usps.npz").write_bytes(b"PK")
+    found = check(data_set("usps"))
+    assert found.state == "damaged"
+    assert "usps.npz' is cut short" in found.counts
+    assert check(data_set("mnist")).state == "absent"
+
+
+def test_published_files_are_counted_without_an_npz(data: Path) -> None:
+    content = arrays(4, 3, (32, 32, 3), 100)
+    (data / "cifar-100-binary").mkdir()
+    (data / "cifar-100-binary/train.bin").write_bytes(records(content["x_train"], np.zeros(4), content["y_train"]))
+    (data / "cifar-100-binary/test.bin").write_bytes(records(content["x_test"], np.zeros(3), content["y_test"]))
+    assert array_counts("cifar100")(data / "cifar-100-binary") == {"train": 4, "test": 3}
+
+
+def test_every_entry_says_what_a_user_must_know() -> None:
+    for known in CATALOGUE.values():
+        assert known.places
+        assert known.about
+        assert known.terms
+        assert known.get
+        if known.fetch is not None:
+            assert f"farfield data fetch {known.name}" in known.get
+
+
+@needs_data("PACS")
+def test_the_real_pacs_has_the_published_counts() -> None:
+    count = data_set("pacs").count
+    path = data_set("pacs").here()
+    assert count is not None
+    assert path is not None
+    assert count(path) == {"art_painting": 2_048, "cartoon": 2_344, "photo": 1_670, "sketch": 3_929}
