@@ -68,7 +68,7 @@ FROM_THE_PAPERS = [
 
 @pytest.mark.parametrize(("preset", "method", "field", "value"), FROM_THE_PAPERS)
 def test_a_preset_says_what_the_paper_says(preset: str, method: str, field: str, value: object) -> None:
-    plan = make_plan(load_task("rotated-digits"), **with_preset(preset, {"cohort": 5}))
+    plan = make_plan(load_task("rotated-digits"), **with_preset(preset, {}))
     assert plan.settings[method][field] == value
 
 
