@@ -43,8 +43,8 @@ def _task(name: str, classes: tuple[str, ...], description: str, source: str) ->
         defaults={
             "partition": PARTITION,
             "clients": CLIENTS,
-            "cohort": 20,
-            "rounds": 20,
+            "cohort": 10,
+            "rounds": 30,
             "local_steps": 5,
             "batch_size": 16,
             "lr": 0.05,
