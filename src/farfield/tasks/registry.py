@@ -27,6 +27,7 @@ class TaskEntry:
 
     name: str
     summary: str
+    #: Empty where the domains are known only once the data is read.
     domains: tuple[str, ...]
     #: How many classes; 0 for regression.
     classes: int
@@ -43,6 +44,7 @@ class _Registered:
     classes: int
     kind: TaskKind
     available: Callable[[], bool]
+    exact: bool
 
 
 _TASKS: dict[str, _Registered] = {}
@@ -56,14 +58,19 @@ def register(
     classes: int,
     kind: TaskKind,
     available: Callable[[], bool] = lambda: True,
+    exact: bool = True,
 ) -> Callable[[Loader], Loader]:
-    """Offer a loader under a name. `available` tells whether its files are here; it must be cheap."""
+    """Offer a loader under a name. `available` tells whether its files are here; it must be cheap.
+
+    No `domains` means that only the data can tell them. `exact` is False for public sets that people keep parts of:
+    then fewer domains or classes are a matter for the task's notes.
+    """
 
     def add(loader: Loader) -> Loader:
         before = _TASKS.get(name)
         if before is not None and _origin(before.loader) != _origin(loader):
             raise ValueError(f"task '{name}' is already registered by {'.'.join(_origin(before.loader))}")
-        _TASKS[name] = _Registered(loader, summary, tuple(domains), classes, kind, available)
+        _TASKS[name] = _Registered(loader, summary, tuple(domains), classes, kind, available, exact)
         load.cache_clear()
         return loader
 
@@ -86,7 +93,9 @@ def load(name: str) -> Task:
     """The task of this name. It is read once and shared by all callers, so its tensors must not be written to."""
     entry = _find(name)
     task = entry.loader()
-    promised = (name, entry.kind, entry.domains, entry.classes)
+    promised = (name, entry.kind, entry.domains or task.domain_names, entry.classes)
+    if not entry.exact:
+        promised = (name, entry.kind, task.domain_names, len(task.classes))
     if promised != (task.name, task.kind, task.domain_names, len(task.classes)):
         raise ValueError(
             f"task '{name}' was registered as {promised} but its loader gave "

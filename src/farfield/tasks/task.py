@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from farfield.models.spec import ModelSpec
+from farfield.tasks.images import ImageSet
 
 TaskKind = Literal["classification", "regression"]
 
@@ -20,6 +21,8 @@ class Domain:
     name: str
     x: torch.Tensor
     y: torch.Tensor
+    #: Row numbers that the data set's own split sets aside for validation; None where it has no split.
+    validation: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -44,6 +47,12 @@ class Task:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     source: str = ""
+    #: What a user must know of how the data was read, a sentence each: columns left out, rows that occur twice.
+    notes: tuple[str, ...] = ()
+    #: A hash of data that may change under the same name; a bench is resumed on the same data only.
+    fingerprint: str = ""
+    #: The image files behind the rows, for whoever wants them at another size.
+    images: ImageSet | None = None
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.domains]
