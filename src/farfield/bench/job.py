@@ -103,6 +103,7 @@ def _run_locked(
             seed=job.seed,
             kind=task.kind,
         ),
+        augment=plan.augment,
     )
     spec = plan.spec_for(algorithm)
     target = HeldOut(task.domain(held_out[-1]), task.kind, spec) if held_out else None

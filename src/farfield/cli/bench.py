@@ -17,10 +17,10 @@ from farfield.bench.api import BenchResult, execute
 from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts, make_plan
 from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
+from farfield.cli.images import Features, ImageSize, opened
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.settings import comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
-from farfield.tasks import load
 
 ENGINES = {"local": "all clients on this machine, in one process or in N workers of one thread each"}
 
@@ -60,7 +60,12 @@ def bench(
         ),
     ] = None,
     validation: Annotated[
-        float | None, typer.Option(help="Share of the source rows kept for validation. Default: 0.1.")
+        str | None,
+        typer.Option(
+            help="Share of the source rows kept for validation, or 'official' for the data set's own split. "
+            "Default: 0.1.",
+            show_default=False,
+        ),
     ] = None,
     select: Annotated[
         str | None,
@@ -69,6 +74,8 @@ def bench(
             f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
+    features: Features = None,
+    image_size: ImageSize = None,
     preset: Annotated[
         str | None, typer.Option(help="A paper's settings, see 'farfield list presets'; other options win over it.")
     ] = None,
@@ -119,7 +126,7 @@ def bench(
     if task is None and preset is None:
         raise UserError("give a task, or a --preset that names one; see 'farfield list tasks'")
     name = task if task is not None else presets.load(str(preset)).task
-    loaded = load(name)
+    loaded = opened(name, features, image_size)
     given = {
         "algorithms": comma_list(algorithms),
         "held_out": comma_list(held_out),

@@ -18,10 +18,10 @@ from farfield.bench import load_model
 from farfield.bench import train as train_model
 from farfield.bench.job import Progress as RunProgress
 from farfield.cli.console import messages, output
+from farfield.cli.images import Features, ImageSize, opened
 from farfield.cli.settings import communication_list, parse_settings
 from farfield.errors import UserError
 from farfield.models import ModelSpec
-from farfield.tasks import load
 
 
 def train(
@@ -37,6 +37,8 @@ def train(
     clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
     cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
     partition: Annotated[str | None, typer.Option(help="domain, split, dirichlet:BETA or iid.")] = None,
+    features: Features = None,
+    image_size: ImageSize = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that share the clients.")] = 1,
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
@@ -46,7 +48,7 @@ def train(
     """Train one method on all domains and write a model folder: weights and a card."""
     for path in use_file or []:
         use(path)
-    loaded = load(task)
+    loaded = opened(task, features, image_size)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -73,7 +73,7 @@ def locate(backbone: str, weights: str) -> tuple[Path, str]:
         return _find_pinned(name, wanted), wanted
     path = _find_usual(backbone) if weights == AUTO else Path(weights).expanduser()
     if not path.is_file():
-        raise WeightsError(f"model.weights = '{weights}': there is no such file; model.weights=none trains from scratch")
+        raise WeightsError(f"model.weights = '{weights}': there is no such file; 'none' trains from scratch")
     if path.suffix not in SUFFIXES:
         raise WeightsError(f"'{path}' is no weight file: it must end in {' or '.join(SUFFIXES)}")
     status = path.stat()
@@ -112,7 +112,7 @@ def _find_pinned(name: str, wanted: str) -> Path:
         if path.is_file() and _digest(path, path.stat().st_size, path.stat().st_mtime_ns) == wanted:
             _SEEN[wanted] = path
             return path
-    raise WeightsError(f"the weights '{name}' with sha256 {wanted[:12]}… are not here; put the file into a weights folder")
+    raise WeightsError(f"the weights '{name}' with sha256 {wanted[:12]}… are not here; put them into a weights folder")
 
 
 @cache
@@ -146,7 +146,7 @@ def _tensors(path: Path, content: Any) -> dict[str, Tensor]:
 
 
 def load_into(module: torch.nn.Module, backbone: str, weights: str, ignore: str) -> None:
-    """Fill a module from a weight file, by name. Only names that start with `ignore` (the old head) may be left over."""
+    """Fill a module from a weight file, by name. Only what starts with `ignore` (the old head) may be left over."""
     path, _ = locate(backbone, weights)
     given = {name: value for name, value in read(path).items() if not name.startswith(ignore)}
     own = module.state_dict()

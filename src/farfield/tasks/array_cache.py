@@ -70,7 +70,9 @@ def _open(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> torch.Ten
     try:
         array = npy.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError) as error:
-        raise CacheError(f"the cache file '{path}' is damaged ({error}); delete it, and it will be made again") from error
+        raise CacheError(
+            f"the cache file '{path}' is damaged ({error}); delete it, and it will be made again"
+        ) from error
     if array.shape != shape or array.dtype != dtype:
         raise CacheError(f"the cache file '{path}' holds something else; delete it, and it will be made again")
     with warnings.catch_warnings():

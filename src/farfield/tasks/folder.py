@@ -1,6 +1,6 @@
 """A folder of images as a task: `domain/class/*.png`, decoded once.
 
-    task = load_folder(Path("sites"))          # sites/berlin/cat/1.jpg, sites/oslo/cat/1.jpg, …
+task = load_folder(Path("sites"))          # sites/berlin/cat/1.jpg, sites/oslo/cat/1.jpg, …
 """
 
 from __future__ import annotations
@@ -99,7 +99,12 @@ def at_size(task: Task, size: int) -> Task:
     if task.images is None:
         raise ImageError(f"task '{task.name}' has no image files behind it; its inputs have a size of their own")
     made = image_task(
-        task.images, name=task.name, size=size, defaults=task.defaults, description=task.description, source=task.source,
+        task.images,
+        name=task.name,
+        size=size,
+        defaults=task.defaults,
+        description=task.description,
+        source=task.source,
         least=1,
     )
     return replace(made, notes=task.notes)
@@ -134,7 +139,9 @@ def _class_notes(images: ImageSet) -> list[str]:
             )
         elif len(present) < len(images.classes):
             absent = [c for i, c in enumerate(images.classes) if i not in set(present.tolist())]
-            lacking.append(f"'{domain}' has no '{absent[0]}'" + (f" (nor {len(absent) - 1} more)" if absent[1:] else ""))
+            lacking.append(
+                f"'{domain}' has no '{absent[0]}'" + (f" (nor {len(absent) - 1} more)" if absent[1:] else "")
+            )
     if lacking:
         more = f", and so for {len(lacking) - 3} more domains" if len(lacking) > 3 else ""
         notes.append(f"not every domain has every class: {', '.join(lacking[:3])}{more}")

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from farfield.errors import UserError
 
-SUFFIXES = frozenset(
-    {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif"}
-)
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif"})
 In = TypeVar("In")
 Out = TypeVar("Out")
 

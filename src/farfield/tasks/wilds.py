@@ -44,7 +44,9 @@ def list_wilds(root: Path) -> ImageSet | None:
 
 def list_camelyon(root: Path) -> ImageSet:
     """Hospital as domain, tumour or not as class."""
-    table = _read(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center"), text=("patient",))
+    table = _read(
+        root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center"), text=("patient",)
+    )
     patients = table["patient"].str.zfill(3)
     names = [
         f"patches/patient_{p}_node_{n}/patch_patient_{p}_node_{n}_x_{x}_y_{y}.png"
@@ -170,7 +172,10 @@ def _register(
             note = f"{len(images)} images are here; the published set has {published}"
             images = replace(images, notes=(*images.notes, note))
         return image_task(
-            images, name=name, defaults={"augment": "standard"}, description=description,
+            images,
+            name=name,
+            defaults={"augment": "standard"},
+            description=description,
             source="WILDS (Koh et al., ICML 2021)",
         )
 
