@@ -100,6 +100,6 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.bn1(self.conv1(x)).relu())
-        for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
-            x = layer(x)
+        for number in range(1, 5):
+            x = self.get_submodule(f"layer{number}")(x)
         return self.fc(x.mean((2, 3)))  # type: ignore[no-any-return]

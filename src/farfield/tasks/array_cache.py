@@ -2,8 +2,8 @@
 
     x = cached_array("pixels", key, shape=(n, 3, 64, 64), dtype="uint8", make=chunks)
 
-`make` gives the rows in order, some at a time. They go to a temporary name that becomes the real one when all are there,
-so a finished name is a complete array. What a killed build left behind is removed by the next build.
+`make` gives the rows in order, some at a time. They go to a temporary name that becomes the real one when all are
+there, so a finished name is a complete array. What a killed build left behind is removed by the next build.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _check_space(path: Path, needed: int) -> None:
 
 def _full(path: Path, needed: int) -> str:
     return (
-        f"the disk of '{path.parent}' is full: {needed / 2**20:.0f} MB are needed for this cache, and nothing was kept of "
-        "it; make room, or set FARFIELD_CACHE to a folder on another disk"
+        f"the disk of '{path.parent}' is full: {needed / 2**20:.0f} MB are needed for this cache, and nothing "
+        "was kept of it; make room, or set FARFIELD_CACHE to a folder on another disk"
     )
 
 

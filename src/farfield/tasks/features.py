@@ -168,7 +168,7 @@ def _tensor_features(task: Task, backbone: str) -> tuple[tuple[Domain, ...], str
     for domain in task.domains:
         digest.update(domain.x.contiguous().numpy().tobytes())
     key = hashlib.sha256(repr((digest.hexdigest(), VERSION, backbone, weights, INPUT)).encode()).hexdigest()[:40]
-    parts = [part for domain in task.domains for part in domain.x.split(BATCH)]
+    parts = [part for domain in task.domains for part in torch.split(domain.x, BATCH)]
     rows = sum(len(domain) for domain in task.domains)
 
     def compute(part: Tensor) -> NDArray[np.float32]:
@@ -184,7 +184,7 @@ def _tensor_features(task: Task, backbone: str) -> tuple[tuple[Domain, ...], str
 
     x = cached_array("features", key, shape=(rows, width), dtype="float32", make=make)
     sizes = [len(domain) for domain in task.domains]
-    cut = [replace(d, x=part) for d, part in zip(task.domains, x.split(sizes), strict=True)]
+    cut = [replace(d, x=part) for d, part in zip(task.domains, torch.split(x, sizes), strict=True)]
     return tuple(cut), f"features of {backbone} ({weights}) on tensors {digest.hexdigest()[:40]}"
 
 
@@ -230,7 +230,7 @@ def _folded(network: nn.Module) -> nn.Module:
 
 
 class one_thread:  # noqa: N801 - reads as a phrase in a with statement
-    """One thread a pass: passes side by side use the cores better, and the numbers do not depend on how many there are."""
+    """One thread a pass: passes side by side use the cores better, and no number depends on how many there are."""
 
     def __enter__(self) -> None:
         self._before = torch.get_num_threads()
@@ -259,7 +259,7 @@ def ready_features(task: str, path: Path) -> Task:
         classes = tuple(str(name) for name in arrays["class_names"])
     except (KeyError, ValueError, OSError, EOFError) as error:
         raise FeatureError(
-            f"'{path}' holds no features ({error}): arrays feature, label, domain, class_names and domain_names are needed"
+            f"'{path}' holds no features ({error}): it needs arrays feature, label, domain, class_names, domain_names"
         ) from error
     if not len(x) == len(y) == len(domain) or not bool(torch.isfinite(x).all()):
         raise FeatureError(f"'{path}' is damaged: its arrays differ in length, or a feature is not finite")

@@ -21,14 +21,14 @@ from farfield.tasks.task import Domain, Task
 
 SIZE = 64
 SIZES = (8, 1024)
-#: Fewer images than this are no domain: a tenth of them is set aside for validation, and a figure needs some to stand on.
+#: Fewer images than this are no domain: a tenth is set aside for validation, and a figure needs some to stand on.
 LEAST_IMAGES = 10
 #: From scratch on images of this kind: small enough for a processor, chosen without a look at any held-out domain.
 DEFAULTS: Mapping[str, Any] = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "lr": 0.05, "momentum": 0.9}
 
 
 def load_folder(path: Path, *, name: str | None = None, size: int = SIZE) -> Task:
-    """The images of a folder as a task of uint8 rows [3, size, size]. The first time decodes, later ones find it done."""
+    """The images of a folder as a task of uint8 rows [3, size, size], decoded the first time it is loaded."""
     path = Path(path)
     images = _listed(path)
     if len(images.domains) < 2:
@@ -115,14 +115,14 @@ def check_images(images: ImageSet, least: int = LEAST_IMAGES) -> None:
     for domain, count in zip(images.domains, images.sizes, strict=True):
         if count < least:
             raise ImageError(
-                f"domain '{domain}' in '{images.root}' has {count} images, and a domain needs at least {least}: add images, "
-                "or take its folder away"
+                f"domain '{domain}' in '{images.root}' has {count} images, and a domain needs at least {least}: add "
+                "images, or take its folder away"
             )
     present = np.unique(images.labels)
     if len(present) < 2:
         raise ImageError(
-            f"all images in '{images.root}' are of class '{images.classes[int(present[0])]}', so there is nothing to tell "
-            f"apart: the layout is {EXPECTED}"
+            f"all images in '{images.root}' are of class '{images.classes[int(present[0])]}', so there is nothing to "
+            f"tell apart: the layout is {EXPECTED}"
         )
 
 
@@ -134,8 +134,8 @@ def _class_notes(images: ImageSet) -> list[str]:
         if len(present) == 1:
             only = images.classes[int(present[0])]
             notes.append(
-                f"domain '{domain}' has images of one class only ('{only}'): its client learns to say that, and accuracy on "
-                "it says little"
+                f"domain '{domain}' has images of one class only ('{only}'): its client learns to say that, and accuracy "
+                "on it says little"
             )
         elif len(present) < len(images.classes):
             absent = [c for i, c in enumerate(images.classes) if i not in set(present.tolist())]

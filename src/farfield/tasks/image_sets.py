@@ -1,7 +1,7 @@
 """Public image sets in folders: pacs, vlcs, office-home, office-caltech10, domainnet and its ten-class part.
 
-Each is looked for under its usual folder names in the data folders. Names of domains and classes are those of the papers,
-whatever their spelling on the disk, and what differs from the published counts is noted, not refused: people keep parts.
+Each is looked for under its usual folder names in the data folders. Domains and classes have the names of the papers,
+however they are spelt on the disk. What differs from the published counts is noted, not refused: people keep parts.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ SETS = (
         DOMAINNET_FOLDERS,
         dict.fromkeys(("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), 0),
         10,
-        class_spellings={name: () for name in DOMAINNET_TEN},
+        class_spellings=dict.fromkeys(DOMAINNET_TEN, ()),
     ),
 )
 

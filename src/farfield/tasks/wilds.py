@@ -59,7 +59,7 @@ def list_camelyon(root: Path) -> ImageSet:
 
 
 def list_iwildcam(root: Path) -> ImageSet:
-    """Camera as domain, animal as class. Cameras with too few pictures to be a domain are left out, and that is noted."""
+    """Camera as domain, animal as class. Cameras with too few pictures to be a domain are left out and noted."""
     table = _read(root / "metadata.csv", ("location_remapped", "y", "filename"))
     classes = _animals(root, int(table["y"].max()) + 1)
     cameras = [f"camera-{number:03d}" for number in table["location_remapped"]]
@@ -73,7 +73,7 @@ def list_iwildcam(root: Path) -> ImageSet:
 
 
 def ten_cameras(images: ImageSet) -> ImageSet:
-    """FedCiR's part of iWildCam: the ten commonest animals ('empty' is none), in the ten cameras with the most of them."""
+    """FedCiR's part of iWildCam: the ten commonest animals ('empty' is none) in the ten cameras with most of them."""
     import numpy as np
 
     empty = images.classes[EMPTY]
