@@ -3,7 +3,8 @@
     x = AUGMENTATIONS["standard"](x, generator)        # x: [n, 1 or 3, h, w], floats between 0 and 1
 
 "standard" is what papers on domain generalisation do: a random crop of 70 to 100 % of the area resized to the full
-size, a horizontal flip, colour jitter of 0.3, and a tenth of the images in grey. Validation and test rows never come here.
+size, a horizontal flip, colour jitter of 0.3, and a tenth of the images in grey. Validation and test rows never
+come here.
 """
 
 from __future__ import annotations

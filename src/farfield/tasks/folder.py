@@ -134,8 +134,8 @@ def _class_notes(images: ImageSet) -> list[str]:
         if len(present) == 1:
             only = images.classes[int(present[0])]
             notes.append(
-                f"domain '{domain}' has images of one class only ('{only}'): its client learns to say that, and accuracy "
-                "on it says little"
+                f"domain '{domain}' has images of one class only ('{only}'): its client learns to say that, and "
+                "accuracy on it says little"
             )
         elif len(present) < len(images.classes):
             absent = [c for i, c in enumerate(images.classes) if i not in set(present.tolist())]
