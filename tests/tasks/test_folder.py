@@ -238,7 +238,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
 
     monkeypatch.setattr(array_cache, "_put", full)
     with pytest.raises(
-        array_cache.CacheError, match="is full: .* nothing was kept of it; make room, or set FARFIELD_CACHE"
+        array_cache.CacheError, match=r"is full: .* nothing was kept of it; make room, or set FARFIELD_CACHE"
     ):
         load_folder(root, size=16)
     assert len(written) == 2
@@ -311,7 +311,8 @@ from farfield.tasks import load_folder
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 task = load_folder(Path(sys.argv[1]), size=256)
 total = sum(int(d.x[i].sum()) for d in task.domains for i in range(len(d)))
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024, sum(d.x.numel() for d in task.domains), total)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) * 1024, sum(d.x.numel() for d in task.domains), total)
 """
 
 

@@ -1,0 +1,184 @@
+"""Public image sets: found under their usual names, with the papers' domains and classes, and what differs is told."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from farfield.bench.plan import PlanError, make_plan
+from farfield.tasks import describe, load
+from farfield.tasks.image_sets import DOMAINNET_TEN, SETS
+from farfield.tasks.images import ImageError
+from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.registry import load as registry_load
+from farfield.tasks.store import MissingData
+from tests.tasks.image_files import make_folder, save
+from tests.tasks.real import needs_data
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    if "real" not in request.node.name:
+        monkeypatch.setenv("FARFIELD_DATA", str(tmp_path / "data"))
+    registry_load.cache_clear()
+    return tmp_path / "data"
+
+
+PACS = {domain: {"dog": 6, "house": 6} for domain in ("art_painting", "cartoon", "photo", "sketch")}
+
+
+@pytest.mark.parametrize("public", SETS, ids=lambda p: p.name)
+def test_a_set_that_is_not_here_is_listed_as_such_and_says_what_to_do(public: object) -> None:
+    name = public.name  # type: ignore[attr-defined]
+    assert not describe(name).available
+    with pytest.raises(MissingData, match=f"the data of task '{name}' is not here"):
+        load(name)
+
+
+def test_the_published_counts_are_these() -> None:
+    totals = {p.name: (sum(p.counts.values()), p.classes, len(p.counts)) for p in SETS}
+    assert totals["pacs"] == (9_991, 7, 4)
+    assert totals["vlcs"] == (10_729, 5, 4)
+    assert totals["office-home"] == (15_588, 65, 4)
+    assert totals["office-caltech10"] == (2_533, 10, 4)
+    assert totals["domainnet"] == (586_575, 345, 6)
+    assert totals["domainnet-10"][1:] == (10, 6)
+
+
+def test_a_part_of_pacs_loads_and_says_what_is_missing(data: Path) -> None:
+    make_folder(data / "PACS" / "kfold", {**PACS, "splits": {}})
+    assert describe("pacs").available
+    task = load("pacs")
+    assert task.domain_names == ("art_painting", "cartoon", "photo", "sketch")
+    assert task.classes == ("dog", "house")
+    assert task.defaults["augment"] == "standard"
+    assert "domain 'photo' has 12 images here; published are 1,670" in task.notes
+    assert "2 classes are here; pacs has 7" in task.notes
+
+
+def test_a_domain_that_is_not_there_is_noted_and_one_alone_is_refused(data: Path) -> None:
+    make_folder(data / "PACS", {d: PACS[d] for d in ("photo", "sketch")})
+    task = load("pacs")
+    assert task.domain_names == ("photo", "sketch")
+    assert any("domain 'cartoon' of pacs is not in" in note for note in task.notes)
+    make_folder(data / "VLCS", {"SUN09": {"bird": 6, "car": 6}})
+    with pytest.raises(ImageError, match="holds one domain of vlcs only"):
+        load("vlcs")
+
+
+def test_vlcs_with_split_folders_numbers_and_capitals_gets_the_papers_names(data: Path) -> None:
+    counts = {domain: {"0": 6, "3": 6} for domain in ("CALTECH", "LABELME", "PASCAL", "SUN")}
+    make_folder(data / "VLCS", counts, between="full")
+    make_folder(data / "VLCS", counts, between="train")
+    task = load("vlcs")
+    assert task.domain_names == ("Caltech101", "LabelMe", "SUN09", "VOC2007")
+    assert task.classes == ("bird", "dog")
+    assert [len(d) for d in task.domains] == [12] * 4
+    assert not any("leakage" in note for note in task.notes)
+
+
+def test_office_home_and_office_caltech_are_found_under_their_spellings(data: Path) -> None:
+    make_folder(data / "office_home", {d: {"Mug": 6, "Pen": 6} for d in ("Art", "Clipart", "Product", "RealWorld")})
+    assert load("office-home").domain_names == ("Art", "Clipart", "Product", "Real World")
+    counts = {d: {"backpack": 6, "laptop": 6} for d in ("amazon", "Caltech10", "dslr", "webcam")}
+    make_folder(data / "office_caltech_10", counts, between="images")
+    task = load("office-caltech10")
+    assert task.domain_names == ("amazon", "caltech", "dslr", "webcam")
+    assert task.classes == ("back_pack", "laptop_computer")
+
+
+def test_domainnet_10_has_the_ten_classes_and_no_other(data: Path) -> None:
+    classes = dict.fromkeys((*DOMAINNET_TEN, "zebra", "sea_turtle"), 2)
+    make_folder(data / "domain_net", {"clipart": classes, "quickdraw": classes})
+    ten = load("domainnet-10")
+    assert ten.classes == tuple(sorted(DOMAINNET_TEN))
+    assert [len(d) for d in ten.domains] == [20, 20]
+    assert len(load("domainnet").classes) == 12
+
+
+def test_an_official_split_is_used_when_asked_for(data: Path) -> None:
+    root = make_folder(data / "PACS", PACS)
+    paths = sorted(p.relative_to(root).as_posix() for p in root.rglob("*.png"))
+    with open(root / "splits.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "split"])
+        writer.writerows([path, 0, "val" if path.endswith(("000.png", "003.png")) else "train"] for path in paths)
+    task = load("pacs")
+    assert [d.validation.tolist() for d in task.domains if d.validation is not None] == [[0, 3, 6, 9]] * 4
+    for seed in (0, 1):
+        clients = make_clients(
+            task.domains, partition=Partition(), validation="official", seed=seed, kind="classification"
+        )
+        assert [shard.validation[0][1].tolist() for shard in clients] == [[0, 3, 6, 9]] * 4
+        assert clients.train_sizes.tolist() == [8] * 4
+    plan = make_plan(task, algorithms=["fedavg"], validation="official")
+    assert plan.validation == "official"
+    with pytest.raises(PlanError, match=r"give a share such as 0\.1, or 'official'"):
+        make_plan(task, validation="some")
+
+
+def test_a_task_without_an_official_split_says_so(data: Path) -> None:
+    make_folder(data / "PACS", PACS)
+    with pytest.raises(PlanError, match="'cartoon': the data set has no official split"):
+        make_plan(load("pacs"), held_out=["art_painting"], validation="official")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("a,b\n1,2\n", "has no columns 'path' and 'split'; it has a, b"), ("path,split\nx,dev\n", "has the split 'dev'")],
+)
+def test_a_split_file_that_cannot_be_used_is_named(data: Path, text: str, sentence: str) -> None:
+    root = make_folder(data / "PACS", PACS)
+    (root / "splits.csv").write_text(text)
+    with pytest.raises(ImageError, match=sentence):
+        load("pacs")
+
+
+def test_surf_features_are_roots_of_word_shares(data: Path) -> None:
+    data.mkdir(parents=True)
+    words = np.random.default_rng(0).integers(0, 9, (80, 30)).astype(np.uint16)
+    np.savez(
+        data / "office_caltech10_surf.npz",
+        feature=words,
+        label=np.arange(80, dtype=np.uint8) % 10,
+        domain=np.repeat(np.arange(4, dtype=np.uint8), 20),
+        domain_names=np.array(["amazon", "caltech", "dslr", "webcam"]),
+        class_names=np.array([f"c{i}" for i in range(10)]),
+    )
+    task = load("office-caltech10-surf")
+    assert [len(d) for d in task.domains] == [20] * 4
+    expected = np.sqrt(words[20] / words[20].sum())
+    np.testing.assert_allclose(task.domain("caltech").x[0].numpy(), expected, rtol=1e-5)
+    np.savez(data / "office_caltech10_surf.npz", feature=words)
+    registry_load.cache_clear()
+    with pytest.raises(ImageError, match="is not the file of SURF features"):
+        load("office-caltech10-surf")
+
+
+@needs_data("PACS")
+def test_real_pacs_has_the_published_counts_and_its_official_split() -> None:
+    from farfield.tasks.image_sets import list_public
+
+    images = list_public(SETS[0])
+    assert dict(zip(images.domains, images.sizes, strict=True)) == SETS[0].counts
+    assert images.notes == ()
+    assert images.held is not None
+    assert int(images.held.sum()) == 1014
+
+
+@needs_data("office_caltech10_surf.npz")
+def test_real_surf_features_have_the_published_counts() -> None:
+    task = load("office-caltech10-surf")
+    assert [len(d) for d in task.domains] == [958, 1123, 157, 295]
+    torch.testing.assert_close(task.domains[0].x.norm(dim=1), torch.ones(958))
+
+
+def test_files_that_are_no_images_are_passed_over(data: Path) -> None:
+    root = make_folder(data / "PACS", PACS)
+    save(root / "photo" / "dog" / "._hidden.png", 0)
+    (root / "photo" / "dog" / "Thumbs.db").write_bytes(b"x")
+    assert len(load("pacs").domain("photo")) == 12
