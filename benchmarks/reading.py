@@ -3,9 +3,9 @@
     python benchmarks/reading.py                       # images that it makes itself
     python benchmarks/reading.py --folder PACS         # yours
 
-One epoch of shuffled batches of 32 at 64 × 64, as a client's training reads them: gathered from the map, turned to floats
-between 0 and 1. The first epoch after caching is timed, then a second one, and one with augmentation. Goal for the first:
-5,000 images a second.
+One epoch of shuffled batches of 32 at 64 × 64, as a client's training reads them: gathered from the map, turned to
+floats between 0 and 1. The first epoch after caching is timed, then a second, and one with augmentation. Goal for the
+first: 5,000 images a second.
 """
 
 from __future__ import annotations
