@@ -13,6 +13,7 @@ from farfield.bench import BenchResult, bench, load_model, train
 from farfield.errors import UserError
 from farfield.models import ModelSpec
 from farfield.tasks import Domain, Task
+from farfield.tasks import load_folder as read_folder
 
 __version__ = version("farfield")
 
@@ -25,6 +26,7 @@ __all__ = [
     "UserError",
     "bench",
     "load_model",
+    "read_folder",
     "register",
     "train",
 ]

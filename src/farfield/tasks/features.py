@@ -205,7 +205,8 @@ def frozen(backbone: str) -> tuple[nn.Module, int, str]:
     model = build_model(spec, seed=0)
     network = model.featurizer.eval()
     # Channels last is the faster order for convolutions on a processor.
-    return _folded(network).to(memory_format=torch.channels_last), model.layout.features, spec.weights
+    folded = _folded(network).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return folded, model.layout.features, spec.weights
 
 
 def _folded(network: nn.Module) -> nn.Module:

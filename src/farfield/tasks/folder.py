@@ -27,7 +27,7 @@ LEAST_IMAGES = 10
 DEFAULTS: Mapping[str, Any] = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "lr": 0.05, "momentum": 0.9}
 
 
-def load_folder(path: Path, *, name: str | None = None, size: int = SIZE) -> Task:
+def load_folder(path: Path | str, *, name: str | None = None, size: int = SIZE) -> Task:
     """The images of a folder as a task of uint8 rows [3, size, size], decoded the first time it is loaded."""
     path = Path(path)
     images = _listed(path)
