@@ -13,6 +13,7 @@ from farfield.bench import BenchResult, bench, load_model, train
 from farfield.errors import UserError
 from farfield.models import ModelSpec
 from farfield.tasks import Domain, Task, task_from_arrays
+from farfield.tasks import load_folder as read_folder
 from farfield.tasks import load_table as read_table
 
 __version__ = version("farfield")
@@ -26,6 +27,7 @@ __all__ = [
     "UserError",
     "bench",
     "load_model",
+    "read_folder",
     "read_table",
     "register",
     "task_from_arrays",

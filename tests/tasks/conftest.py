@@ -16,3 +16,11 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(VARIABLE, str(folder))
     load.cache_clear()
     return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("FARFIELD_CACHE", str(folder))
+    return folder

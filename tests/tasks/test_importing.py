@@ -16,7 +16,7 @@ from farfield.tasks.checking import check
 from farfield.tasks.checksums import WrongChecksum, digest
 from farfield.tasks.downloading import NoSpace
 from farfield.tasks.importing import AlreadyHere, NotRecognised, import_path, recognise
-from farfield.tasks.layouts import array_counts
+from farfield.tasks.recognition import array_counts
 from tests.tasks.real import needs_data
 from tests.tasks.small_sets import arrays, records, save, save_idx
 

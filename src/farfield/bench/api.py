@@ -14,7 +14,8 @@ from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep, collect
 from farfield.report.page import write_report
 from farfield.report.tables import ResultTable, result_table
-from farfield.tasks import Task, load
+from farfield.tasks import Task
+from farfield.tasks.features import open_task
 
 
 class BenchResult:
@@ -65,12 +66,14 @@ def bench(
     partition: str | None = None,
     clients: int | None = None,
     cohort: int | None = None,
-    validation: float = 0.1,
+    validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: Sequence[str] | None = None,
     equal_steps: bool = True,
     quorum: float = 0.5,
     deadline: float | None = None,
+    features: str | None = None,
+    image_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
     workers: int = 1,
     parallel: int | None = None,
@@ -82,10 +85,13 @@ def bench(
     """Leave-one-domain-out: every method, on every held-out domain, for every seed.
 
     `communications` splits the same local epochs into so many rounds, or synchronises after the epochs listed.
+    `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
+    `features="cached"` puts the features of a frozen backbone in the place of images; `image_size` decodes images at
+    another size than 64.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given) and can be resumed from there.
     """
-    task = load(task) if isinstance(task, str) else task
+    task = open_task(task, features=features, image_size=image_size)
     plan = make_plan(
         task,
         algorithms=algorithms,

@@ -95,7 +95,7 @@ def _run_locked(
     if data.fitted is not None:
         write_json(records.path / PREPARATION, data.fitted.to_json())
     algorithm = plan.algorithm(job.algorithm)
-    population = Population(data.sources, data.clients)
+    population = Population(data.sources, data.clients, augment=plan.augment)
     spec = plan.spec_for(algorithm)
     target = HeldOut(data.target, task.kind, spec, data.outputs) if data.target is not None else None
     model = build_model(spec, job.seed)

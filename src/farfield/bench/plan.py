@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,10 +16,11 @@ from farfield.algorithms import AlgorithmError, FedAvg, build, params_of, parts
 from farfield.algorithms.registry import check_parameter
 from farfield.bench.checks import check_rows
 from farfield.errors import UserError
-from farfield.models import ModelSpec, build_model
+from farfield.models import BACKBONES, ModelSpec, build_model, pin
 from farfield.protocol.holdout import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
-from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.augment import AUGMENTATIONS, NONE
+from farfield.tasks.partition import OFFICIAL, Partition, make_clients
 from farfield.tasks.task import Task
 
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
@@ -81,11 +82,14 @@ class Plan(BaseModel):
     partition: str
     clients: int | None
     cohort: int | None
-    validation: float
+    #: A share of the rows, or "official" for the data set's own split.
+    validation: float | Literal["official"]
     evaluate_every: int
     rules: tuple[str, ...]
     quorum: float
     deadline: float | None
+    #: What is done to the images of training batches.
+    augment: str = NONE
     model: ModelSpec
     settings: dict[str, dict[str, Any]]
     #: What the reader of the data did on its own account.
@@ -145,7 +149,7 @@ def make_plan(
     partition: str | None = None,
     clients: int | None = None,
     cohort: int | None = None,
-    validation: float = 0.1,
+    validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: Sequence[str] | None = None,
     quorum: float = 0.5,
@@ -162,7 +166,9 @@ def make_plan(
     """
     try:
         chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
-        model_settings, method_settings = _sort_settings(settings or {}, chosen)
+        settings = dict(settings or {})
+        augment = _augment(task, settings.pop("augment", None))
+        model_settings, method_settings = _sort_settings(settings, chosen)
         if communications is not None and not isinstance(communications, int) and rounds is not None:
             raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
         rounds = _positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
@@ -188,11 +194,12 @@ def make_plan(
             partition=partition or ("split" if clients is not None else "domain"),
             clients=clients,
             cohort=cohort,
-            validation=validation,
+            validation=_validation(validation),
             evaluate_every=_positive("evaluate_every", every),
             rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
             quorum=_share("quorum", quorum),
             deadline=deadline if deadline is None else _positive("deadline", deadline),
+            augment=augment,
             model=_model(task, model_settings),
             settings=resolved,
             notes=task.notes,
@@ -373,10 +380,24 @@ def _model(task: Task, settings: Mapping[str, Any]) -> ModelSpec:
             known = ", ".join(f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs"))
             raise PlanError(f"a model has no setting '{key}'; it has {known}")
     try:
-        return ModelSpec(**{**task.model.model_dump(), **settings})
+        return pin(ModelSpec(**{**task.model.model_dump(), **settings}), BACKBONES)
     except ValidationError as error:
         first = error.errors()[0]
         raise PlanError(f"model.{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from error
+
+
+def _augment(task: Task, asked: Any) -> str:
+    """What is done to training batches: what the user says, else what suits the task."""
+    choices = (NONE, *AUGMENTATIONS)
+    augment = task.defaults.get("augment", NONE) if asked is None else asked
+    if augment not in choices:
+        raise PlanError(f"augment = {augment!r}: choose one of {', '.join(choices)}")
+    shape = task.model.input_shape
+    if augment != NONE and (len(shape) != 3 or shape[0] not in (1, 3)):
+        raise PlanError(
+            f"augment={augment} is for images of 1 or 3 channels; those of task '{task.name}' have shape {shape}"
+        )
+    return str(augment)
 
 
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
@@ -390,6 +411,15 @@ def _positive(name: str, value: Any) -> Any:
     if not value > 0 or not math.isfinite(value):
         raise PlanError(f"{name} must be over 0, not {value}")
     return value
+
+
+def _validation(value: float | str) -> float | Literal["official"]:
+    if value == OFFICIAL:
+        return OFFICIAL
+    try:
+        return float(value)
+    except ValueError:
+        raise PlanError(f"validation = '{value}': give a share such as 0.1, or '{OFFICIAL}'") from None
 
 
 def _share(name: str, value: float) -> float:

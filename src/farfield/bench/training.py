@@ -23,6 +23,7 @@ from farfield.protocol.evaluation import predict
 from farfield.records import RecordsError, RunFolder, difference
 from farfield.records.atomic import write_atomic, write_json
 from farfield.tasks import Domain, Task, load, names
+from farfield.tasks.features import open_task
 from farfield.tasks.preparation import FittedTable, PreparationError
 from farfield.tasks.table import read_rows
 from farfield.tasks.task import Fitted
@@ -77,7 +78,9 @@ def train(
     partition: str | None = None,
     clients: int | None = None,
     cohort: int | None = None,
-    validation: float = 0.1,
+    validation: float | str = 0.1,
+    features: str | None = None,
+    image_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
     workers: int = 1,
     checkpoint_every: int = 10,
@@ -85,7 +88,7 @@ def train(
     watch: Watch = lambda _: None,
 ) -> Path:
     """Train on every domain and keep the model of the round with the best source validation. Returns the folder."""
-    task = load(task) if isinstance(task, str) else task
+    task = open_task(task, features=features, image_size=image_size)
     out = Path(out)
     check_counts(workers, None, checkpoint_every)
     plan = make_plan(
@@ -173,7 +176,8 @@ def load_model(folder: Path) -> TrainedModel:
             state = ModelState(file.get_tensor("parameters"), file.get_tensor("buffers"))
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise RecordsError(f"'{path}' is damaged or was not written by farfield: {error}") from error
-    model = build_model(ModelSpec(**about["spec"]), seed=0)
+    # The numbers come from this file, so the weights that training started from are not needed.
+    model = build_model(ModelSpec(**{**about["spec"], "weights": "none"}), seed=0)
     model.load(state)
     preparation = _read_preparation(Path(folder) / PREPARATION) if about.get("prepared") else None
     return TrainedModel(model, tuple(about["classes"]), about, preparation)

@@ -28,6 +28,7 @@ from farfield.cli.data import (
     TableOptions,
     find_task,
 )
+from farfield.cli.images import Features, ImageSize
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.settings import comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
@@ -83,7 +84,12 @@ def bench(
         ),
     ] = None,
     validation: Annotated[
-        float | None, typer.Option(help="Share of the source rows kept for validation. Default: 0.1.")
+        str | None,
+        typer.Option(
+            help="Share of the source rows kept for validation, or 'official' for the data set's own split. "
+            "Default: 0.1.",
+            show_default=False,
+        ),
     ] = None,
     select: Annotated[
         str | None,
@@ -92,6 +98,8 @@ def bench(
             f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
+    features: Features = None,
+    image_size: ImageSize = None,
     preset: Annotated[
         str | None, typer.Option(help="A paper's settings, see 'farfield list presets'; other options win over it.")
     ] = None,
@@ -143,7 +151,7 @@ def bench(
         raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
     name = presets.load(str(preset)).task if task is None and data is None else task
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows)
-    loaded = find_task(name, data, options)
+    loaded = find_task(name, data, options, features, image_size)
     given = {
         "algorithms": comma_list(algorithms),
         "held_out": comma_list(held_out),

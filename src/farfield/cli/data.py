@@ -12,7 +12,8 @@ from rich.markup import escape
 
 from farfield.cli.console import messages
 from farfield.errors import UserError
-from farfield.tasks import Task, load, load_table
+from farfield.tasks import Task, load_table
+from farfield.tasks.features import open_task
 
 Data = Annotated[
     Path | None,
@@ -66,18 +67,27 @@ class TableOptions:
         return [option for option, value in named.items() if value]
 
 
-def find_task(name: str | None, data: Path | None, options: TableOptions) -> Task:
+def find_task(
+    name: str | None,
+    data: Path | None,
+    options: TableOptions,
+    features: str | None = None,
+    image_size: int | None = None,
+) -> Task:
     """The task that was asked for; its notes are printed before anything runs."""
     if data is None:
         if options.given:
             raise UserError(f"{options.given[0]} is for a table of yours, which --data names")
         if name is None:
             raise UserError("give a task (see 'farfield list tasks'), or your own data with --data")
-        task = load(name)
+        task = open_task(name, features=features, image_size=image_size)
     elif name is not None:
         raise UserError(f"'{name}' is a task and --data names data of your own; give one of the two")
     elif data.is_dir():
-        task = _folder(data, options)
+        task = open_task(_folder(data, options), features=features, image_size=image_size)
+    elif features is not None or image_size is not None:
+        option = "--features" if features is not None else "--image-size"
+        raise UserError(f"'{data}' is a table; {option} is for images")
     else:
         task = _table(data, options)
     for note in task.notes:

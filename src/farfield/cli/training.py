@@ -32,6 +32,7 @@ from farfield.cli.data import (
     TableOptions,
     find_task,
 )
+from farfield.cli.images import Features, ImageSize
 from farfield.cli.settings import communication_list, parse_settings
 from farfield.errors import UserError
 from farfield.models import ModelSpec
@@ -57,6 +58,8 @@ def train(
     clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
     cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
     partition: Annotated[str | None, typer.Option(help="domain, split, dirichlet:BETA or iid.")] = None,
+    features: Features = None,
+    image_size: ImageSize = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that share the clients.")] = 1,
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
@@ -67,7 +70,7 @@ def train(
     for path in use_file or []:
         use(path)
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows)
-    loaded = find_task(task, data, options)
+    loaded = find_task(task, data, options, features, image_size)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from farfield.models.randomness import generator
+from farfield.tasks.augment import AUGMENTATIONS
 from farfield.tasks.task import Domain
 
 Segments = Sequence[tuple[str, Tensor]]
@@ -89,6 +90,8 @@ class Client:
     state: dict[str, Tensor] = field(default_factory=dict)
     steps: int = 0
     examples: int = 0
+    #: What is done to training batches, by name; validation and full passes see the rows as they are.
+    augment: str = "none"
 
     @property
     def samples(self) -> int:
@@ -123,6 +126,8 @@ class Client:
             starts.pop()
         ends = [*starts[1:], rows]
         order = self.generator("batches")
+        augmentation = AUGMENTATIONS.get(self.augment)
+        draws = self.generator("augment") if augmentation is not None else None
         done = 0
         epoch = 0
         while epoch < epochs if steps is None else done < steps:
@@ -134,6 +139,8 @@ class Client:
                 done += 1
                 self.steps += 1
                 self.examples += len(batch.y)
+                if augmentation is not None and draws is not None:
+                    batch = Batch(augmentation(batch.x, draws), batch.y)
                 yield batch
             epoch += 1
 

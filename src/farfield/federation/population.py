@@ -18,10 +18,11 @@ SHARDS_KEPT = 128
 class Population:
     """The source domains and how their rows are shared among clients. Clients are made when they are needed."""
 
-    def __init__(self, domains: Sequence[Domain], clients: Clients) -> None:
+    def __init__(self, domains: Sequence[Domain], clients: Clients, augment: str = "none") -> None:
         self._domains = {d.name: d for d in domains}
         self._clients = clients
         self._shards = cache(self._shard) if len(clients) <= SHARDS_KEPT else self._shard
+        self._augment = augment
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -53,4 +54,5 @@ class Population:
             round=round,
             phase=phase,
             state=state,
+            augment=self._augment,
         )

@@ -11,11 +11,15 @@ from farfield.models.spec import ModelSpec
 #: A builder returns the module and the number of features it gives.
 Builder = Callable[[ModelSpec], tuple[nn.Module, int]]
 FEATURIZERS: dict[str, Builder] = {}
+#: Those that pretrained weights exist for.
+BACKBONES: list[str] = []
 
 
-def featurizer(name: str) -> Callable[[Builder], Builder]:
+def featurizer(name: str, pretrained: bool = False) -> Callable[[Builder], Builder]:
     def add(builder: Builder) -> Builder:
         FEATURIZERS[name] = builder
+        if pretrained:
+            BACKBONES.append(name)
         return builder
 
     return add

@@ -28,7 +28,9 @@ class ModelSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     featurizer: str = Field(
-        "mlp", description="'identity', 'mlp', 'convnet', or a paper's: 'mnist-cnn', 'fedilc-cnn', 'fedavg-cnn'"
+        "mlp",
+        description="'identity', 'mlp', 'convnet'; a paper's: 'mnist-cnn', 'fedilc-cnn', 'fedavg-cnn'; a backbone: "
+        "'resnet18', 'resnet50', 'efficientnet-lite0'",
     )
     input_shape: tuple[int, ...] = Field(description="shape of one example, without the batch")
     outputs: int = Field(ge=1, description="logits; 1 means binary cross-entropy, or one regression target")
@@ -47,6 +49,12 @@ class ModelSpec(BaseModel):
         "torch", description="first weights of linear layers: PyTorch's own, or Xavier-uniform with zero biases"
     )
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after each hidden layer of the featurizer")
+
+    weights: str = Field(
+        "auto",
+        description="pretrained weights of a backbone: 'auto' for those that are here, 'none', or a file; "
+        "records hold the file's name and sha256",
+    )
 
     @model_validator(mode="after")
     def _sizes_are_positive(self) -> ModelSpec:

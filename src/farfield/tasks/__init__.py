@@ -1,19 +1,24 @@
 """Domains and the questions asked of them; and how their rows are dealt out to clients."""
 
+from farfield.models import weights
 from farfield.tasks import (
     colored_mnist,
     digits_five,
     eicu,
     heart_disease,
+    image_sets,
     label_skew,
     linear_sem,
     rect4,
     rotated_cifar10,
     rotated_digits,
     rotated_mnist,
+    store,
     tcga_brca,
+    wilds,
 )
 from farfield.tasks.arrays import task_from_arrays
+from farfield.tasks.folder import load_folder
 from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
 from farfield.tasks.table import load_table
 from farfield.tasks.task import Domain, Task
@@ -28,9 +33,11 @@ __all__ = [
     "digits_five",
     "eicu",
     "heart_disease",
+    "image_sets",
     "label_skew",
     "linear_sem",
     "load",
+    "load_folder",
     "load_table",
     "names",
     "rect4",
@@ -40,4 +47,7 @@ __all__ = [
     "rotated_mnist",
     "task_from_arrays",
     "tcga_brca",
+    "wilds",
 ]
+
+weights.search_in(store.data_folders)

@@ -9,7 +9,7 @@ import difflib
 
 from farfield.errors import UserError
 from farfield.tasks.data_set import DataSet, HubRepository, RemoteFile, array_data, image_data
-from farfield.tasks.layouts import folder_with, named, rows_of
+from farfield.tasks.recognition import folder_with, named, rows_of
 
 
 class UnknownDataSet(UserError):

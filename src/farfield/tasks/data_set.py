@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from farfield.tasks.layouts import (
+from farfield.tasks.recognition import (
     Counts,
     Looks,
     array_check,

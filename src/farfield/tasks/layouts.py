@@ -1,107 +1,126 @@
-"""How data sets look on a disk: what tells one from the other, and how many examples there are."""
+"""Which image files lie where, in the folder layouts that public data sets come in.
+
+The plain layout is `domain/class/*.png`. Understood besides it: a folder around the domains (`kfold/`, `domain_net/`),
+an `images/` level between domain and class (Office-31), and split folders between them (`full`, `train`, `crossval`,
+`test` as in VLCS; `full` holds the others, so they are passed over where it exists).
+"""
 
 from __future__ import annotations
 
-import gzip
 import os
-import zipfile
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
+from farfield.tasks.images import SUFFIXES, ImageError, ImageSet, build
 
-from farfield.tasks.array_sets import SETS, DamagedData, read_from
-
-Looks = Callable[[Path], bool]
-Counts = Callable[[Path], dict[str, int]]
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+SPLITS = ("train", "crossval", "val", "test")
+LEVELS = ("images", "image", "imgs")
+EXPECTED = "domain/class/*.png (or jpg, bmp, webp, …), as in photo/dog/1.jpg, sketch/dog/1.jpg"
 
 
-def named(*names: str) -> Looks:
-    """A file of one of these names, in any case."""
-    wanted = {name.lower() for name in names}
-    return lambda path: path.is_file() and path.name.lower() in wanted
+def list_folder(
+    root: Path,
+    *,
+    domains: Mapping[str, Iterable[str]] | None = None,
+    classes: Mapping[str, Iterable[str]] | None = None,
+    only_classes: Iterable[str] | None = None,
+) -> ImageSet:
+    """The images of a folder. `domains` and `classes` map the names that are wanted to other spellings of them.
+
+    Folders of other names are then passed over; without them every folder counts.
+    """
+    if not root.is_dir():
+        raise ImageError(f"'{root}' is no folder; give one that holds {EXPECTED}")
+    top = _unwrapped(root)
+    known_domains, known_classes = _spellings(domains), _spellings(classes)
+    wanted = None if only_classes is None else set(only_classes)
+    found: list[tuple[str, str, str]] = []
+    notes: list[str] = []
+    for folder in _folders(top):
+        domain = folder.name if known_domains is None else known_domains.get(_plain(folder.name))
+        if domain is None:
+            continue
+        before = len(found)
+        for class_folder in _class_folders(folder):
+            label = class_folder.name
+            if known_classes is not None:
+                label = known_classes.get(_plain(label), "")
+            if not label or (wanted is not None and label not in wanted):
+                continue
+            paths = _images(class_folder)
+            found += [(domain, label, path.relative_to(root).as_posix()) for path in paths]
+            if not paths:
+                notes.append(f"the folder '{class_folder.relative_to(root)}' holds no image and was passed over")
+        stray = len(_here(folder))
+        if stray and len(found) > before:
+            notes.append(f"{stray} images lie directly in '{folder.relative_to(root)}', in no class, and were left out")
+        if len(found) == before and known_domains is None:
+            _refuse_shallow(root, folder)
+            notes.append(f"the folder '{folder.relative_to(root)}' holds no class with images and was passed over")
+    if not found:
+        raise ImageError(f"there are no images in '{root}' in the expected layout: {EXPECTED}")
+    order = tuple(domains) if domains is not None else None
+    return build(root, found, notes=notes, domains=order)
 
 
-def folder_with(*files: str) -> Looks:
-    """A folder (or its `raw` folder) that holds each of these; 'a|b' means one of the two."""
-
-    def looks(path: Path) -> bool:
-        return path.is_dir() and all(
-            any((path / name).exists() or (path / "raw" / name).exists() for name in choice.split("|"))
-            for choice in files
+def _refuse_shallow(root: Path, folder: Path) -> None:
+    """A folder of images without class folders: the commonest other layout, worth its own words."""
+    images = _here(folder)
+    if images:
+        raise ImageError(
+            f"'{folder}' holds images directly ('{images[0].name}', …) where class folders are expected: the layout is "
+            f"{EXPECTED}"
         )
 
-    return looks
+
+def _unwrapped(root: Path) -> Path:
+    """The folder that holds the domains: further down where a folder holds just one other and no images."""
+    while True:
+        folders = _folders(root)
+        if len(folders) != 1 or _here(root) or not any(_folders(inner) for inner in _folders(folders[0])):
+            return root
+        root = folders[0]
 
 
-def either(*looks: Looks) -> Looks:
-    return lambda path: any(look(path) for look in looks)
+def _class_folders(domain: Path) -> list[Path]:
+    folders = _folders(domain)
+    names = {folder.name.lower(): folder for folder in folders}
+    if len(folders) == 1 and set(names) <= set(LEVELS):
+        return _class_folders(folders[0])
+    if "full" in names and set(names) <= {"full", *SPLITS}:
+        return _folders(names["full"])
+    if names and set(names) <= set(SPLITS):
+        return [inner for folder in folders for inner in _folders(folder)]
+    return folders
 
 
-def array_counts(name: str) -> Counts:
-    """Training and test images. An .npz is counted by the heads of its arrays, without reading them."""
-
-    def count(path: Path) -> dict[str, int]:
-        if path.is_file():
-            return {split: _length(path, f"y_{split}") for split in ("train", "test")}
-        return read_from(name, path).counts
-
-    return count
+def _folders(path: Path) -> list[Path]:
+    with os.scandir(path) as entries:
+        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__")))
+    return [path / name for name in names]
 
 
-def _length(path: Path, key: str) -> int:
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            return int(read(file)[0][0])
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
-        raise DamagedData(f"'{path}' is cut short, or has no array '{key}' ({error}); get it again") from error
+def _here(path: Path) -> list[Path]:
+    with os.scandir(path) as entries:
+        names = sorted(e.name for e in entries if is_image(e.name) and e.is_file())
+    return [path / name for name in names]
 
 
-def array_check(name: str) -> Callable[[Path], None]:
-    """Reads the set once as a task would, so that a wrong file is refused when it is brought in."""
-
-    def check(path: Path) -> None:
-        read_from(name, path)
-
-    return check
+def _images(folder: Path) -> list[Path]:
+    """All images in a class folder, at any depth."""
+    return [*_here(folder), *(path for inner in _folders(folder) for path in _images(inner))]
 
 
-def pictures_by_folder(path: Path) -> dict[str, int]:
-    """Image files below each folder of the first level: the domains of an image folder."""
-    counts = {}
-    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-        if entry.is_dir() and not entry.name.startswith("."):
-            counts[entry.name] = sum(
-                name.lower().endswith(PICTURES) for _, _, names in os.walk(entry.path) for name in names
-            )
-    return counts
+def is_image(name: str) -> bool:
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
 
 
-def rows_of(*tables: str) -> Counts:
-    """Data rows of a table (a file itself, or tables in a folder), by its name; line by line, without a parser."""
-
-    def count(path: Path) -> dict[str, int]:
-        if path.is_file():
-            return {"rows": _lines(path)}
-        return {table: _lines(found) for table in tables if (found := _table(path, table)) is not None}
-
-    return count
+def _spellings(names: Mapping[str, Iterable[str]] | None) -> dict[str, str] | None:
+    if names is None:
+        return None
+    return {_plain(other): name for name, others in names.items() for other in (name, *others)}
 
 
-def _table(folder: Path, name: str) -> Path | None:
-    return next((p for p in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if p.is_file()), None)
-
-
-def _lines(path: Path) -> int:
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-            return max(0, sum(1 for line in file if line.strip()) - 1)
-    except (OSError, EOFError) as error:
-        raise DamagedData(f"'{path}' is cut short or damaged ({error}); get it again") from error
-
-
-def known_arrays(name: str) -> tuple[str, ...]:
-    return SETS[name].places
+def _plain(name: str) -> str:
+    """A name without what spellings differ in: case, spaces, dashes, underscores."""
+    return "".join(c for c in name.lower() if c.isalnum())

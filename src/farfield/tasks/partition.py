@@ -27,6 +27,8 @@ from farfield.models.randomness import generator
 from farfield.tasks.dealing import Dealt, check_fraction, deal_by_class, deal_evenly, deal_in_order, split_rows
 from farfield.tasks.task import Domain, TaskKind
 
+#: Validation rows as the data set itself sets them aside, instead of a share drawn by the seed.
+OFFICIAL: Literal["official"] = "official"
 PartitionKind = Literal["domain", "split", "split-published", "dirichlet", "sub-environments", "iid", "pooled"]
 #: Rows of one client by domain: (domain name, int64 row numbers, ascending).
 Segments = tuple[tuple[str, Tensor], ...]
@@ -210,12 +212,21 @@ class Clients(Sequence[Shard]):
         )
 
 
+def official_rows(domain: Domain) -> tuple[Tensor, Tensor]:
+    """Training and validation rows as the data set's own split has them."""
+    if domain.validation is None:
+        raise ValueError("the data set has no official split; give a share of the rows for validation, such as 0.1")
+    in_validation = torch.zeros(len(domain), dtype=torch.bool)
+    in_validation[domain.validation] = True
+    return (~in_validation).nonzero().squeeze(1), in_validation.nonzero().squeeze(1)
+
+
 def make_clients(
     domains: Sequence[Domain],
     *,
     partition: Partition,
     clients: int | None = None,
-    validation: float = 0.1,
+    validation: float | Literal["official"] = 0.1,
     seed: int,
     kind: TaskKind,
 ) -> Clients:
@@ -225,7 +236,8 @@ def make_clients(
     validation rows of a domain are shared among its clients, so with many clients some have none. Clients are
     numbered domain by domain.
     """
-    check_fraction(validation)
+    if validation != OFFICIAL:
+        check_fraction(validation)
     if not domains:
         raise ValueError("there are no source domains to make clients of; hold fewer domains out")
     if kind == "regression" and partition.kind == "dirichlet":
@@ -235,7 +247,10 @@ def make_clients(
     train, held = [], []
     for domain in domains:
         try:
-            rows = split_rows(domain.y, validation, generator(seed, "validation", domain.name), kind)
+            if validation == OFFICIAL:
+                rows = official_rows(domain)
+            else:
+                rows = split_rows(domain.y, validation, generator(seed, "validation", domain.name), kind)
         except ValueError as error:
             raise ValueError(f"domain '{domain.name}': {error}") from None
         train.append(rows[0])
@@ -264,7 +279,8 @@ def make_clients(
                 shuffle = generator(seed, "split", "train", domain.name)
                 if partition.kind == "split-published":
                     # The published code rounds down a share of the size before the hold-out was rounded.
-                    nominal = float((1 - Fraction(str(validation))) * len(domain))
+                    share = len(v) / len(domain) if validation == OFFICIAL else validation
+                    nominal = float((1 - Fraction(str(share))) * len(domain))
                     dealt = deal_in_order(len(t), k, nominal, shuffle)
                 else:
                     dealt = deal_evenly(len(t), k, shuffle)

@@ -44,6 +44,7 @@ class _Registered:
     classes: int
     kind: TaskKind
     available: Callable[[], bool]
+    exact: bool
 
 
 _TASKS: dict[str, _Registered] = {}
@@ -57,17 +58,19 @@ def register(
     classes: int,
     kind: TaskKind,
     available: Callable[[], bool] = lambda: True,
+    exact: bool = True,
 ) -> Callable[[Loader], Loader]:
     """Offer a loader under a name. `available` tells whether its files are here; it must be cheap.
 
-    No `domains` means that only the data can tell them.
+    No `domains` means that only the data can tell them. `exact` is False for public sets that people keep parts of:
+    then fewer domains or classes are a matter for the task's notes.
     """
 
     def add(loader: Loader) -> Loader:
         before = _TASKS.get(name)
         if before is not None and _origin(before.loader) != _origin(loader):
             raise ValueError(f"task '{name}' is already registered by {'.'.join(_origin(before.loader))}")
-        _TASKS[name] = _Registered(loader, summary, tuple(domains), classes, kind, available)
+        _TASKS[name] = _Registered(loader, summary, tuple(domains), classes, kind, available, exact)
         load.cache_clear()
         return loader
 
@@ -91,6 +94,8 @@ def load(name: str) -> Task:
     entry = _find(name)
     task = entry.loader()
     promised = (name, entry.kind, entry.domains or task.domain_names, entry.classes)
+    if not entry.exact:
+        promised = (name, entry.kind, task.domain_names, len(task.classes))
     if promised != (task.name, task.kind, task.domain_names, len(task.classes)):
         raise ValueError(
             f"task '{name}' was registered as {promised} but its loader gave "

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from farfield.models.spec import ModelSpec
+from farfield.tasks.images import ImageSet
 
 TaskKind = Literal["classification", "regression"]
 
@@ -25,6 +26,8 @@ class Domain:
     name: str
     x: torch.Tensor
     y: torch.Tensor
+    #: Row numbers that the data set's own split sets aside for validation; None where it has no split.
+    validation: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -91,6 +94,8 @@ class Task:
     fingerprint: str = ""
     #: The domains that are held out when nobody says which; all of them one by one where there are none.
     held_out: tuple[str, ...] = ()
+    #: The image files behind the rows, for whoever wants them at another size.
+    images: ImageSet | None = None
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.domains]

