@@ -184,7 +184,7 @@ def make_plan(
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
         plan = Plan(
             task=task.name,
-            data=task.data_hash,
+            data=" ".join(part for part in (task.data_hash, task.fingerprint) if part),
             kind=task.kind,
             algorithms=chosen,
             held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
