@@ -56,9 +56,9 @@ def load() -> Task:
         domains=tuple(_domain(name) for name in found),
         classes=tuple(str(digit) for digit in range(10)),
         model=ModelSpec(
-            featurizer="mnist-cnn", input_shape=(3, SIZE, SIZE), outputs=10, hidden=(8, 16, 16, 16), norm="group"
+            featurizer="convnet", input_shape=(3, SIZE, SIZE), outputs=10, hidden=(8, 16, 32, 64), norm="group"
         ),
-        defaults={"rounds": 30, "local_steps": 10, "batch_size": 64, "lr": 0.05, "momentum": 0.9},
+        defaults={"rounds": 30, "local_steps": 10, "batch_size": 64, "lr": 0.1, "momentum": 0.9},
         description=f"The ten digits in {len(found)} collections: {', '.join(found)}.",
         source="MNIST, MNIST-M (Ganin et al., 2016), USPS (Hull, 1994), SVHN (Netzer et al., 2011), SynthDigits "
         "(Ganin and Lempitsky, 2015)",
