@@ -107,6 +107,16 @@ def test_a_task_that_promised_no_domains_may_have_any() -> None:
 
 
 @pytest.mark.usefixtures("own_registry")
+def test_a_part_of_a_public_set_may_have_fewer_domains_and_classes() -> None:
+    @register("tiny", summary="s", domains=("a", "b"), classes=9, kind="classification", exact=False)
+    def loader() -> Task:
+        return tiny(domain="b")
+
+    assert describe("tiny").classes == 9
+    assert load("tiny").domain_names == ("b",)
+
+
+@pytest.mark.usefixtures("own_registry")
 def test_another_loader_cannot_take_a_name_but_the_same_one_can_be_defined_again() -> None:
     def define(domain: str) -> None:
         @register("tiny", summary="s", domains=(domain,), classes=2, kind="classification")

@@ -23,7 +23,7 @@ SIZE = 64
 SIZES = (8, 1024)
 #: Fewer images than this are no domain: a tenth is set aside for validation, and a figure needs some to stand on.
 LEAST_IMAGES = 10
-#: From scratch on images of this kind: small enough for a processor, chosen without a look at any held-out domain.
+#: For training from scratch, small enough for a processor. Usual values, tuned on no data set.
 DEFAULTS: Mapping[str, Any] = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "lr": 0.05, "momentum": 0.9}
 
 
