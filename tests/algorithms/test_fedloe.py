@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms import AlgorithmError, FedAvg, State, build
-from farfield.bench.plan import PlanError, make_plan
+from farfield.bench.plan import make_plan
+from farfield.bench.settings import PlanError
 from farfield.federation.federation import Replies
 from farfield.math import mix_heads
 from farfield.models import ModelSpec

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import farfield as ff
-from farfield.bench.plan import Job, Plan, PlanError, make_plan
+from farfield.bench.plan import Job, Plan, make_plan
 from farfield.bench.prepare import run_data
+from farfield.bench.settings import PlanError
 from farfield.errors import UserError
 from farfield.tasks.preparation import FittedTable
 from farfield.tasks.task import Task

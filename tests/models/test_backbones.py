@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from farfield.bench.plan import PlanError, make_plan
+from farfield.bench.plan import make_plan
+from farfield.bench.settings import PlanError
 from farfield.bench.training import load_model, train
 from farfield.models import BACKBONES, ModelSpec, WeightsError, build_model, pin
 from farfield.models.backbones import LITE, Backbone

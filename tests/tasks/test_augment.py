@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from farfield.algorithms import build
-from farfield.bench.plan import PlanError, make_plan
+from farfield.bench.plan import make_plan
+from farfield.bench.settings import PlanError
 from farfield.federation import Client, Rows
 from farfield.models import ModelSpec, build_model
 from farfield.tasks.augment import (

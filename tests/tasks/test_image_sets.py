@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from farfield.bench.plan import PlanError, make_plan
+from farfield.bench.plan import make_plan
+from farfield.bench.settings import PlanError
 from farfield.tasks import describe, load
 from farfield.tasks.image_sets import DOMAINNET_TEN, SETS
 from farfield.tasks.images import ImageError

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from farfield.algorithms import AlgorithmError, FedAvg, build, params_of, parts
-from farfield.algorithms.registry import check_parameter
+from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.bench.checks import check_rows
-from farfield.errors import UserError
-from farfield.models import BACKBONES, ModelSpec, build_model, pin
+from farfield.bench.settings import (
+    PlanError,
+    augmentation,
+    local_epochs_in_all,
+    model_spec,
+    positive,
+    resolve,
+    seed_numbers,
+    share,
+    sort_settings,
+    synchronise,
+    validation_share,
+)
+from farfield.models import ModelSpec, build_model
 from farfield.protocol.holdout import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
-from farfield.tasks.augment import AUGMENTATIONS, NONE
-from farfield.tasks.partition import OFFICIAL, Partition, make_clients
+from farfield.tasks.augment import NONE
+from farfield.tasks.partition import Partition, make_clients
 from farfield.tasks.task import Task
 
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
@@ -29,10 +39,6 @@ DEFAULT_ROUNDS = 30
 LONGEST_NAME = 80
 #: Evaluations that a run makes when nobody says how often.
 EVALUATIONS = 15
-
-
-class PlanError(UserError):
-    """A bench that cannot be done as asked, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -167,16 +173,16 @@ def make_plan(
     try:
         chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
         settings = dict(settings or {})
-        augment = _augment(task, settings.pop("augment", None))
-        model_settings, method_settings = _sort_settings(settings, chosen)
+        augment = augmentation(task, settings.pop("augment", None))
+        model_settings, method_settings = sort_settings(settings, chosen)
         if communications is not None and not isinstance(communications, int) and rounds is not None:
             raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
-        rounds = _positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
+        rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         by_epochs = communications is not None
-        resolved = {name: _resolve(name, task, method_settings[name], by_epochs) for name in chosen}
-        budget = _budget(communications, rounds)
+        resolved = {name: resolve(name, task, method_settings[name], by_epochs) for name in chosen}
+        budget = local_epochs_in_all(communications, rounds)
         if communications is not None:
-            rounds, resolved = _synchronise(communications, rounds, resolved, method_settings)
+            rounds, resolved = synchronise(communications, rounds, resolved, method_settings)
         if partition is None and clients is None:
             # Together or not at all: a hundred clients suit this task's own partition only.
             partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
@@ -188,19 +194,19 @@ def make_plan(
             kind=task.kind,
             algorithms=chosen,
             held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
-            seeds=_seeds(seeds),
+            seeds=seed_numbers(seeds),
             rounds=rounds,
             rounds_of=dict.fromkeys(chosen, rounds),
             partition=partition or ("split" if clients is not None else "domain"),
             clients=clients,
             cohort=cohort,
-            validation=_validation(validation),
-            evaluate_every=_positive("evaluate_every", every),
+            validation=validation_share(validation),
+            evaluate_every=positive("evaluate_every", every),
             rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
-            quorum=_share("quorum", quorum),
-            deadline=deadline if deadline is None else _positive("deadline", deadline),
+            quorum=share("quorum", quorum),
+            deadline=deadline if deadline is None else positive("deadline", deadline),
             augment=augment,
-            model=_model(task, model_settings),
+            model=model_spec(task, model_settings),
             settings=resolved,
             notes=task.notes,
         )
@@ -211,20 +217,6 @@ def make_plan(
     except (AlgorithmError, ProtocolError, ValueError) as error:
         raise error if isinstance(error, PlanError) else PlanError(_sentence(error)) from error
     return plan
-
-
-def _budget(communications: int | Sequence[int] | None, rounds: int) -> Callable[[Any], int]:
-    """How many local epochs a method with these parameters makes in all, however they are cut into rounds."""
-    if communications is None:
-
-        def epochs(p: Any) -> int:
-            each = p.schedule or (p.local_epochs,)
-            return sum(each[min(number, len(each) - 1)] for number in range(rounds))
-
-        return epochs
-    if isinstance(communications, int):
-        return lambda p: rounds * p.local_epochs
-    return lambda p: max(communications)
 
 
 def _with_equal_steps(plan: Plan, task: Task, budget: Callable[[Any], int]) -> Plan:
@@ -284,148 +276,6 @@ def _check_against(plan: Plan, task: Task) -> None:
             algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
             if algorithm.server is not None:
                 algorithm.server.check_server(cohort)
-
-
-def _sort_settings(
-    settings: Mapping[str, Any], algorithms: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split `lr`, `fedprox.mu` and `model.hidden` into what goes where; refuse what goes nowhere."""
-    model: dict[str, Any] = {}
-    methods: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
-    fields = {name: params_of(name).model_fields for name in algorithms}
-    own: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
-    for key, value in settings.items():
-        owner, _, field = key.rpartition(".")
-        if owner == "model":
-            model[field] = value
-        elif owner:
-            matching = [name for name in algorithms if owner == name or owner in name.split("+")]
-            if not matching:
-                raise PlanError(f"'{key}' is for '{owner}', which is not among the algorithms {', '.join(algorithms)}")
-            for name in matching:
-                check_parameter(field, params_of(name), name)
-                own[name][field] = value
-        else:
-            having = [name for name in algorithms if key in fields[name]]
-            if not having:
-                check_parameter(key, params_of(algorithms[0]), " and ".join(algorithms))
-            for name in having:
-                methods[name][key] = value
-    return model, {name: {**methods[name], **own[name]} for name in algorithms}
-
-
-def _resolve(name: str, task: Task, settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
-    """A method's parameters in full: its defaults, the task's, the user's, each winning over the one before."""
-    client, _ = parts(name)
-    known = params_of(name).model_fields
-    own = _overridden(client)
-    suited = {k: v for k, v in task.defaults.items() if k in known and k not in own}
-    if by_epochs or not {"local_epochs", "schedule"}.isdisjoint(settings):
-        # A number of steps wins over epochs, and the task's own must not win over the user's epochs.
-        suited.pop("local_steps", None)
-    return build(name, {**suited, **settings}).params.model_dump(mode="json")  # type: ignore[no-any-return]
-
-
-def schedule(communications: int | Sequence[int], budget: int) -> tuple[int, ...]:
-    """Local epochs of each round: `budget` epochs in as many rounds, as evenly as whole epochs allow, or as listed.
-
-    `schedule(3, 8)` is (2, 3, 3); `schedule([2, 8], …)` synchronises after epochs 2 and 8, so it is (2, 6).
-    """
-    if isinstance(communications, int):
-        if not 1 <= communications <= budget:
-            raise PlanError(
-                f"communications = {communications}: there can be 1 to {budget}, one an epoch, in a budget of {budget} "
-                "local epochs (rounds × local_epochs)"
-            )
-        points = [budget * number // communications for number in range(1, communications + 1)]
-    else:
-        points = list(communications)
-    lengths = tuple(after - before for before, after in zip([0, *points], points, strict=False))
-    if not lengths or min(lengths) < 1:
-        raise PlanError(f"communications must be epochs from 1 on, each after the one before, not {points}")
-    return lengths
-
-
-def _synchronise(
-    communications: int | Sequence[int],
-    rounds: int,
-    settings: Mapping[str, Mapping[str, Any]],
-    given: Mapping[str, Mapping[str, Any]],
-) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The number of rounds, and every method's settings with its schedule, if it trains in local epochs at all."""
-    listed = not isinstance(communications, int)
-    scheduled: dict[str, dict[str, Any]] = {}
-    for name, values in settings.items():
-        scheduled[name] = dict(values)
-        if "train" not in parts(name)[0].phases:
-            continue
-        for other in ("schedule", "local_steps", *(["local_epochs"] if listed else [])):
-            if given[name].get(other) is not None or (values.get(other) is not None and other == "local_steps"):
-                raise PlanError(f"communications decide the local epochs of a round, and so does {name}'s {other}")
-        scheduled[name]["schedule"] = list(schedule(communications, rounds * values["local_epochs"]))
-    if isinstance(communications, int):
-        return _positive("communications", communications), scheduled
-    return len(schedule(communications, 0)), scheduled
-
-
-def _overridden(client: type[FedAvg]) -> set[str]:
-    """Parameters that a method sets its own default for, which a task's general one must not undo."""
-    base = FedAvg.Params.model_fields
-    return {n for n, f in client.Params.model_fields.items() if n in base and f.default != base[n].default}
-
-
-def _model(task: Task, settings: Mapping[str, Any]) -> ModelSpec:
-    for key in settings:
-        if key not in ModelSpec.model_fields:
-            known = ", ".join(f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs"))
-            raise PlanError(f"a model has no setting '{key}'; it has {known}")
-    try:
-        return pin(ModelSpec(**{**task.model.model_dump(), **settings}), BACKBONES)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise PlanError(f"model.{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from error
-
-
-def _augment(task: Task, asked: Any) -> str:
-    """What is done to training batches: what the user says, else what suits the task."""
-    choices = (NONE, *AUGMENTATIONS)
-    augment = task.defaults.get("augment", NONE) if asked is None else asked
-    if augment not in choices:
-        raise PlanError(f"augment = {augment!r}: choose one of {', '.join(choices)}")
-    shape = task.model.input_shape
-    if augment != NONE and (len(shape) != 3 or shape[0] not in (1, 3)):
-        raise PlanError(
-            f"augment={augment} is for images of 1 or 3 channels; those of task '{task.name}' have shape {shape}"
-        )
-    return str(augment)
-
-
-def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    chosen = tuple(range(_positive("seeds", seeds))) if isinstance(seeds, int) else tuple(dict.fromkeys(seeds))
-    if not chosen or min(chosen) < 0:
-        raise PlanError(f"seeds must be one or more numbers from 0 on, not {list(chosen)}")
-    return chosen
-
-
-def _positive(name: str, value: Any) -> Any:
-    if not value > 0 or not math.isfinite(value):
-        raise PlanError(f"{name} must be over 0, not {value}")
-    return value
-
-
-def _validation(value: float | str) -> float | Literal["official"]:
-    if value == OFFICIAL:
-        return OFFICIAL
-    try:
-        return float(value)
-    except ValueError:
-        raise PlanError(f"validation = '{value}': give a share such as 0.1, or '{OFFICIAL}'") from None
-
-
-def _share(name: str, value: float) -> float:
-    if not 0 < value <= 1:
-        raise PlanError(f"{name} must be over 0 and at most 1, not {value}")
-    return value
 
 
 def _sentence(error: Exception) -> str:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from farfield.algorithms import State
 from farfield.bench.job import PREPARATION, Watch, run_job
-from farfield.bench.plan import Job, Plan, PlanError, check_counts, make_plan
+from farfield.bench.plan import Job, Plan, check_counts, make_plan
 from farfield.bench.prepare import run_data
+from farfield.bench.settings import PlanError
 from farfield.federation.client import Rows
 from farfield.models import NORM_POLICIES, Model, ModelSpec, ModelState, build_model, hash_states, probabilities
 from farfield.protocol.evaluation import predict

@@ -1,0 +1,177 @@
+"""Settings: what a user, a task and a method say, put together into what each run is made with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from farfield.algorithms import FedAvg, build, params_of, parts
+from farfield.algorithms.registry import check_parameter
+from farfield.errors import UserError
+from farfield.models import BACKBONES, ModelSpec, pin
+from farfield.tasks.augment import AUGMENTATIONS, NONE
+from farfield.tasks.partition import OFFICIAL
+from farfield.tasks.task import Task
+
+
+class PlanError(UserError):
+    """A bench that cannot be done as asked, in one sentence."""
+
+
+def sort_settings(
+    settings: Mapping[str, Any], algorithms: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Split `lr`, `fedprox.mu` and `model.hidden` into what goes where; refuse what goes nowhere."""
+    model: dict[str, Any] = {}
+    methods: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
+    fields = {name: params_of(name).model_fields for name in algorithms}
+    own: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
+    for key, value in settings.items():
+        owner, _, field = key.rpartition(".")
+        if owner == "model":
+            model[field] = value
+        elif owner:
+            matching = [name for name in algorithms if owner == name or owner in name.split("+")]
+            if not matching:
+                raise PlanError(f"'{key}' is for '{owner}', which is not among the algorithms {', '.join(algorithms)}")
+            for name in matching:
+                check_parameter(field, params_of(name), name)
+                own[name][field] = value
+        else:
+            having = [name for name in algorithms if key in fields[name]]
+            if not having:
+                check_parameter(key, params_of(algorithms[0]), " and ".join(algorithms))
+            for name in having:
+                methods[name][key] = value
+    return model, {name: {**methods[name], **own[name]} for name in algorithms}
+
+
+def resolve(name: str, task: Task, settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
+    """A method's parameters in full: its defaults, the task's, the user's, each winning over the one before."""
+    client, _ = parts(name)
+    known = params_of(name).model_fields
+    own = _overridden(client)
+    suited = {k: v for k, v in task.defaults.items() if k in known and k not in own}
+    if by_epochs or not {"local_epochs", "schedule"}.isdisjoint(settings):
+        # A number of steps wins over epochs, and the task's own must not win over the user's epochs.
+        suited.pop("local_steps", None)
+    return build(name, {**suited, **settings}).params.model_dump(mode="json")  # type: ignore[no-any-return]
+
+
+def schedule(communications: int | Sequence[int], budget: int) -> tuple[int, ...]:
+    """Local epochs of each round: `budget` epochs in as many rounds, as evenly as whole epochs allow, or as listed.
+
+    `schedule(3, 8)` is (2, 3, 3); `schedule([2, 8], …)` synchronises after epochs 2 and 8, so it is (2, 6).
+    """
+    if isinstance(communications, int):
+        if not 1 <= communications <= budget:
+            raise PlanError(
+                f"communications = {communications}: there can be 1 to {budget}, one an epoch, in a budget of {budget} "
+                "local epochs (rounds × local_epochs)"
+            )
+        points = [budget * number // communications for number in range(1, communications + 1)]
+    else:
+        points = list(communications)
+    lengths = tuple(after - before for before, after in zip([0, *points], points, strict=False))
+    if not lengths or min(lengths) < 1:
+        raise PlanError(f"communications must be epochs from 1 on, each after the one before, not {points}")
+    return lengths
+
+
+def synchronise(
+    communications: int | Sequence[int],
+    rounds: int,
+    settings: Mapping[str, Mapping[str, Any]],
+    given: Mapping[str, Mapping[str, Any]],
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The number of rounds, and every method's settings with its schedule, if it trains in local epochs at all."""
+    listed = not isinstance(communications, int)
+    scheduled: dict[str, dict[str, Any]] = {}
+    for name, values in settings.items():
+        scheduled[name] = dict(values)
+        if "train" not in parts(name)[0].phases:
+            continue
+        for other in ("schedule", "local_steps", *(["local_epochs"] if listed else [])):
+            if given[name].get(other) is not None or (values.get(other) is not None and other == "local_steps"):
+                raise PlanError(f"communications decide the local epochs of a round, and so does {name}'s {other}")
+        scheduled[name]["schedule"] = list(schedule(communications, rounds * values["local_epochs"]))
+    if isinstance(communications, int):
+        return positive("communications", communications), scheduled
+    return len(schedule(communications, 0)), scheduled
+
+
+def _overridden(client: type[FedAvg]) -> set[str]:
+    """Parameters that a method sets its own default for, which a task's general one must not undo."""
+    base = FedAvg.Params.model_fields
+    return {n for n, f in client.Params.model_fields.items() if n in base and f.default != base[n].default}
+
+
+def model_spec(task: Task, settings: Mapping[str, Any]) -> ModelSpec:
+    for key in settings:
+        if key not in ModelSpec.model_fields:
+            known = ", ".join(f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs"))
+            raise PlanError(f"a model has no setting '{key}'; it has {known}")
+    try:
+        return pin(ModelSpec(**{**task.model.model_dump(), **settings}), BACKBONES)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PlanError(f"model.{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from error
+
+
+def augmentation(task: Task, asked: Any) -> str:
+    """What is done to training batches: what the user says, else what suits the task."""
+    choices = (NONE, *AUGMENTATIONS)
+    augment = task.defaults.get("augment", NONE) if asked is None else asked
+    if augment not in choices:
+        raise PlanError(f"augment = {augment!r}: choose one of {', '.join(choices)}")
+    shape = task.model.input_shape
+    if augment != NONE and (len(shape) != 3 or shape[0] not in (1, 3)):
+        raise PlanError(
+            f"augment={augment} is for images of 1 or 3 channels; those of task '{task.name}' have shape {shape}"
+        )
+    return str(augment)
+
+
+def local_epochs_in_all(communications: int | Sequence[int] | None, rounds: int) -> Callable[[Any], int]:
+    """How many local epochs a method with these parameters makes in all, however they are cut into rounds."""
+    if communications is None:
+
+        def epochs(p: Any) -> int:
+            each = p.schedule or (p.local_epochs,)
+            return sum(each[min(number, len(each) - 1)] for number in range(rounds))
+
+        return epochs
+    if isinstance(communications, int):
+        return lambda p: rounds * p.local_epochs
+    return lambda p: max(communications)
+
+
+def seed_numbers(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    chosen = tuple(range(positive("seeds", seeds))) if isinstance(seeds, int) else tuple(dict.fromkeys(seeds))
+    if not chosen or min(chosen) < 0:
+        raise PlanError(f"seeds must be one or more numbers from 0 on, not {list(chosen)}")
+    return chosen
+
+
+def positive(name: str, value: Any) -> Any:
+    if not value > 0 or not math.isfinite(value):
+        raise PlanError(f"{name} must be over 0, not {value}")
+    return value
+
+
+def validation_share(value: float | str) -> float | Literal["official"]:
+    if value == OFFICIAL:
+        return OFFICIAL
+    try:
+        return float(value)
+    except ValueError:
+        raise PlanError(f"validation = '{value}': give a share such as 0.1, or '{OFFICIAL}'") from None
+
+
+def share(name: str, value: float) -> float:
+    if not 0 < value <= 1:
+        raise PlanError(f"{name} must be over 0 and at most 1, not {value}")
+    return value
