@@ -90,7 +90,7 @@ class Task:
     preparation: Preparation | None = None
     #: What a user must know of how the data was read, a sentence each: columns left out, rows that occur twice.
     notes: tuple[str, ...] = ()
-    #: What tells this data from any other; a loader that knows (the key of a cache) says so and saves the reading.
+    #: What tells these examples from any other; a loader that knows (the key of a cache) says so and saves the reading.
     fingerprint: str = ""
     #: The domains that are held out when nobody says which; all of them one by one where there are none.
     held_out: tuple[str, ...] = ()
@@ -112,7 +112,9 @@ class Task:
         digest = hashlib.sha256(f"{self.kind}{self.classes}{self.preparation}{self.fingerprint}".encode())
         for domain in self.domains:
             digest.update(f"{domain.name}{tuple(domain.x.shape)}{domain.x.dtype}".encode())
-            for tensor in () if self.fingerprint else (domain.x, domain.y):
+            examples = () if self.fingerprint else (domain.x,)
+            split = () if domain.validation is None else (domain.validation,)
+            for tensor in (*examples, domain.y, *split):
                 digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()[:16]
 
