@@ -29,6 +29,10 @@ def spread(values: list[float]) -> str:
     return f"{fmean(values):.3f}" + (f"±{stdev(values):.3f}" if len(values) > 1 else "")
 
 
+def _range(rounds: list[int]) -> str:
+    return str(rounds[0]) if len(set(rounds)) == 1 else f"{min(rounds)} to {max(rounds)}"
+
+
 def main(path: Path) -> None:
     rows = json.loads(path.read_text())
     by_method = defaultdict(list)
@@ -37,13 +41,16 @@ def main(path: Path) -> None:
     rules = list(next(iter(by_method.values()))[0])
     for rule in rules:
         print(f"\nrounds chosen by {rule}\n")
+        # The paper's numbers are beside the rule that it chose by, and beside no other.
         print("| method | paper's name | seeds | rounds | loss | paper | accuracy | paper |")
         print("|---|---|---|---|---|---|---|---|")
         for method, chosen in by_method.items():
             name, loss, accuracy = PAPER.get(method, ("", "", ""))
+            if rule != "oracle-loss":
+                loss = accuracy = ""
             rounds = [selection[rule]["round"] for selection in chosen]
             print(
-                f"| `{method}` | {name} | {len(chosen)} | {min(rounds)} to {max(rounds)} "
+                f"| `{method}` | {name} | {len(chosen)} | {_range(rounds)} "
                 f"| {spread([s[rule]['loss'] for s in chosen])} | {loss} "
                 f"| {spread([s[rule]['accuracy'] for s in chosen])} | {accuracy} |"
             )
