@@ -37,6 +37,7 @@ from farfield.cli.images import Features, ImageSize
 from farfield.cli.settings import communication_list, parse_settings
 from farfield.errors import UserError
 from farfield.models import ModelSpec
+from farfield.tasks.words import FittedWords
 
 
 def train(
@@ -192,6 +193,8 @@ def _examples(path: Path, trained: TrainedModel) -> Tensor:
     preparation = trained.preparation
     if preparation is None:
         return read_examples(path, trained.model.spec)
+    if isinstance(preparation, FittedWords):
+        return preparation.apply(read_examples(path, trained.model.spec))
     if path.suffix in (".npy", ".npz"):
         raw = ModelSpec(input_shape=(len(preparation.columns),), outputs=1)
         return preparation.apply(read_examples(path, raw, torch.float64))
