@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 #: A domain with fewer rows can hardly be trained on and validated, and says little when it is held out.
 LEAST_ROWS = 5
-#: One setting, chosen on validation rows of the source domains of all folds together. A domain that one fold holds out is
-#: a source in the others, so no domain of the tables used for it was kept out of the choice (bring-your-own-data.md).
+#: One setting, chosen on validation rows of the source domains of all folds together. A domain that one fold holds out
+#: is a source in the others, so no domain of the tables used was kept out of the choice (docs/bring-your-own-data.md).
 HIDDEN = (32,)
 DEFAULTS = {"rounds": 30, "local_epochs": 1, "batch_size": 64, "lr": 0.2, "momentum": 0.0}
 
