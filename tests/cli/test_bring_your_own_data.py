@@ -55,7 +55,18 @@ def model(farfield: Command, tmp_path: Path) -> Path:
 
 def test_the_bench_that_train_names_asks_the_same_question(farfield: Command, tmp_path: Path) -> None:
     write(visits(), tmp_path / "visits.csv")
-    train = ["train", "--data", "visits.csv", *COLUMNS, "--drop", "ward", "--categorical", "smokes", "--least-rows", "5"]
+    train = [
+        "train",
+        "--data",
+        "visits.csv",
+        *COLUMNS,
+        "--drop",
+        "ward",
+        "--categorical",
+        "smokes",
+        "--least-rows",
+        "5",
+    ]
     options = ["--rounds", "2", "--clients", "6", "--cohort", "3", "--partition", "iid"]
     settings = ["--set", "lr=0.05", "--set", "model.hidden=[8]"]
     ran = farfield(*train, *options, *settings, "--out", "model", "--seed", "4", "--workers", "1")

@@ -74,8 +74,10 @@ def as_text(series: Series) -> Series:
 
 def _text(cell: object) -> str:
     """1.0 is '1', because a column of whole numbers becomes one of real numbers as soon as it has a gap."""
-    if isinstance(cell, float | np.floating | Decimal) and cell % 1 == 0 and abs(cell) < 2**53:
-        return str(int(cell))
+    if isinstance(cell, float | np.floating | Decimal):
+        number = float(cell)
+        if number.is_integer() and abs(number) < 2**53:
+            return str(int(number))
     return str(cell).strip()
 
 

@@ -37,10 +37,10 @@ def copies_noted(key: Keys, owner: Rows, domains: Sequence[str], name_rows: Call
         counts = np.bincount(owner[again], minlength=len(domains))
         most = [int(number) for number in np.argsort(-counts, kind="stable") if counts[number]]
         shown = ", ".join(f"{counts[number]} in '{domains[number]}'" for number in most[:SHOWN])
-        shown += f" and so on in {len(most) - SHOWN} more" if len(most) > SHOWN else ""
+        shown += f" and more in {len(most) - SHOWN} others" if len(most) > SHOWN else ""
         notes.append(
             f"{len(again)} of {len(key)} rows occur twice or more in their own domain ({shown}; {name_rows(again)}), "
-            "label included: if these are copies, one may be among the validation rows of what the other trains"
+            "label included: if these are copies, one may be among the validation rows while the other is trained on"
         )
     return notes
 
@@ -53,7 +53,7 @@ def row_keys(x: NDArray[np.generic], y: NDArray[np.generic]) -> Keys:
     width = -(-flat.shape[1] * flat.itemsize // 8)
     # Each word is mixed first, then weighed by its place with an odd number, so that order counts.
     weights = np.random.default_rng(0).integers(0, 2**63, width + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    keys = hash_array(np.ascontiguousarray(y).astype(np.float64).view(np.uint64)) * weights[-1]
+    keys: Keys = hash_array(np.ascontiguousarray(y).astype(np.float64).view(np.uint64)) * weights[-1]
     step = max(1, _CHUNK // (8 * width))
     for start in range(0, len(flat), step):
         part = flat[start : start + step]
