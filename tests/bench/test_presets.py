@@ -93,6 +93,11 @@ def test_fedloes_presets_have_both_stages_of_table_5(
         assert (len(of_stage), sum(of_stage)) == (communications, budget)
 
 
+def test_fedcirs_iwildcam_is_its_part_of_ten_cameras() -> None:
+    assert load("fedcir/iwildcam").task == "iwildcam-10"
+    assert load("fedloe/iwildcam").task == "iwildcam"
+
+
 def test_what_is_given_wins_over_the_preset() -> None:
     given = {"rounds": 7, "settings": {"lr": 0.5, "fediir.gamma": 3.0}, "seeds": [4]}
     plan = make_plan(load_task("rotated-digits"), **with_preset("fediir/pacs", given))

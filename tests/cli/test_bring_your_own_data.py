@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,30 @@ def model(farfield: Command, tmp_path: Path) -> Path:
     card = (tmp_path / "model" / "README.md").read_text()
     assert "`farfield bench --data` with the table that it was trained on, and `--algorithms fedavg`" in card
     return tmp_path / "model"
+
+
+def test_the_bench_that_train_names_asks_the_same_question(farfield: Command, tmp_path: Path) -> None:
+    write(visits(), tmp_path / "visits.csv")
+    train = [
+        "train",
+        "--data",
+        "visits.csv",
+        *COLUMNS,
+        "--drop",
+        "ward",
+        "--categorical",
+        "smokes",
+        "--least-rows",
+        "5",
+    ]
+    options = ["--rounds", "2", "--clients", "6", "--cohort", "3", "--partition", "iid"]
+    settings = ["--set", "lr=0.05", "--set", "model.hidden=[8]"]
+    ran = farfield(*train, *options, *settings, "--out", "model", "--seed", "4", "--workers", "1")
+    assert ran.code == 0, ran.err
+    named = ran.out.split("took no part: ")[1].strip()
+    assert shlex.split(named) == ["farfield", "bench", *train[1:], "--algorithms", "fedavg", *options, *settings]
+    again = farfield(*shlex.split(named)[1:], "--seeds", "1", "--out", "b", "--quiet")
+    assert again.code == 0, again.err
 
 
 def predictions(text: str) -> list[dict[str, str]]:

@@ -219,9 +219,18 @@ def test_digits_five_takes_what_is_here_and_says_what_is_not() -> None:
     assert task.domain_names == ("mnist", "mnist_m", "usps")
     assert [len(domain) for domain in task.domains] == [720, 100, 120]
     assert {tuple(domain.x.shape[1:]) for domain in task.domains} == {(3, 32, 32)}
-    assert task.notes == ("of the five collections svhn, synth_digits are not here, and left out",)
+    assert task.notes[0] == "of the five collections svhn, synth_digits are not here, and left out"
     colour_set = arrays(80, 20, (32, 32, 3), seed=3)
     assert np.array_equal(task.domain("mnist_m").x[:80].numpy(), colour_set["x_train"].transpose(0, 3, 1, 2))
+
+
+def test_digits_five_says_that_mnist_m_is_mnist_recoloured(data: Path) -> None:
+    save(data / "mnist.npz", arrays(90, 30, (28, 28)))
+    save(data / "usps.npz", arrays(90, 30, (16, 16)))
+    assert not [note for note in load("digits-five").notes if "recoloured" in note]
+    load.cache_clear()
+    save(data / "mnist_m.npz", arrays(80, 20, (32, 32, 3)))
+    assert "mnist_m's digits are mnist's, recoloured" in load("digits-five").notes[-1]
 
 
 def test_digits_five_needs_two_collections(data: Path) -> None:

@@ -6,6 +6,7 @@ import torch
 
 from farfield import task_from_arrays
 from farfield.errors import UserError
+from farfield.tasks import arrays
 
 X = np.arange(24.0).reshape(8, 3)
 Y = np.array([0, 1] * 4)
@@ -52,3 +53,32 @@ def test_arrays_that_cannot_be_a_task_are_named(domains: object, options: dict[s
     with pytest.raises(UserError) as caught:
         task_from_arrays("bad", domains, **options)  # type: ignore[arg-type]
     assert phrase in str(caught.value)
+
+
+def different(rows: int, seed: int, shape: tuple[int, ...] = (3,), dtype: type = np.float64) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 250, (rows, *shape)).astype(dtype)
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((3,), np.float64), ((1, 5, 5), np.uint8), ((2, 3, 3), np.float32)])
+def test_rows_that_occur_twice_are_noted_across_domains_and_inside_them(shape: tuple[int, ...], dtype: type) -> None:
+    a, b = different(8, 0, shape, dtype), different(8, 1, shape, dtype)
+    assert task_from_arrays("t", {"a": (a, Y), "b": (b, Y)}).notes == ()
+    b[4] = a[2]
+    (across,) = task_from_arrays("t", {"a": (a, Y), "b": (b, Y)}).notes
+    assert across.startswith("2 of 16 rows are the same in two or more domains (first row 2 of 'a')")
+    b[4] = b[6]
+    (inside,) = task_from_arrays("t", {"a": (a, Y), "b": (b, Y)}).notes
+    assert inside.startswith("2 of 16 rows occur twice or more in their own domain (2 in 'b'; first row 4 of 'b')")
+    b[5] = b[4]  # with another label
+    assert task_from_arrays("t", {"a": (a, Y), "b": (b, Y)}).notes == (inside,)
+
+
+def test_the_order_of_a_row_s_numbers_tells_rows_apart() -> None:
+    rows = np.array([[1.0, 2.0, 4.0], [2.0, 1.0, 4.0], [4.0, 2.0, 1.0], [0.0, 3.0, 4.0]])
+    assert task_from_arrays("t", {"a": (rows, np.array([0, 0, 0, 1]))}).notes == ()
+
+
+def test_large_arrays_are_not_searched_and_a_note_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "MOST_BYTES", 100)
+    (note,) = task_from_arrays("t", {"a": (X, Y), "b": (X, Y)}).notes
+    assert "were not searched for rows that occur twice" in note

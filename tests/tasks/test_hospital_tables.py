@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,15 @@ import pandas as pd
 import pytest
 import torch
 
+from farfield.bench import load_model, train
+from farfield.bench.plan import make_plan
+from farfield.bench.prepare import run_data
 from farfield.errors import UserError
-from farfield.tasks import Task, describe, eicu, load
+from farfield.tasks import Domain, Task, describe, eicu, image_sets, load, wilds
+from farfield.tasks.catalogue import data_set
 from farfield.tasks.preparation import TablePreparation
 from farfield.tasks.store import VARIABLE, MissingData
+from farfield.tasks.words import FittedWords, WordPreparation
 from tests.tasks.real import needs_data
 
 NAMES = ("heart-disease", "eicu", "eicu-mortality", "tcga-brca")
@@ -106,7 +112,9 @@ def _write_eicu(folder: Path, hospitals: int = 22, packed: bool = True) -> None:
     pd.concat([medication, cancelled, nameless]).to_csv(folder / f"medication{end}", index=False)
 
 
-@pytest.mark.parametrize(("name", "packed"), [("eicu", False), ("eicu_demo", True)])
+@pytest.mark.parametrize(
+    ("name", "packed"), [("eicu", False), ("eicu_demo", True), ("eicu-collaborative-research-database-2.0", True)]
+)
 def test_eicu_trains_on_the_twenty_largest_hospitals_and_holds_out_the_rest(
     folder: Path, name: str, packed: bool
 ) -> None:
@@ -124,6 +132,89 @@ def test_eicu_trains_on_the_twenty_largest_hospitals_and_holds_out_the_rest(
     assert bag.x[0].tolist() == [255, 0, 0, 0, 0]
     assert bag.y.tolist() == [int(s % 3 == 0) for s in range(28)]
     assert eicu.medicines(hours=48).model.input_shape == (4,)
+
+
+def test_a_medicine_that_no_source_hospital_gave_is_not_shown_to_the_model(folder: Path) -> None:
+    _write_eicu(folder / "eicu", packed=False)
+    orders = pd.read_csv(folder / "eicu" / "medication.csv")
+    new = orders[orders["patientunitstayid"] >= 2200].head(3).assign(drughiclseqno=77)  # hospital 22 is held out
+    pd.concat([orders, new]).to_csv(folder / "eicu" / "medication.csv", index=False)
+    task = load("eicu")
+    assert isinstance(task.preparation, WordPreparation)
+    number = task.preparation.words.index("hicl 77")
+    assert int((task.domain("other hospitals").x[:, number] > 0).sum()) == 3
+    plan = make_plan(task, algorithms=["fedavg"], rounds=1, settings={"model.hidden": [4]})
+    data = run_data(plan, task, next(plan.jobs(task)))
+    assert data.target is not None
+    assert isinstance(data.fitted, FittedWords)
+    assert [word for word, seen in zip(data.fitted.words, data.fitted.seen, strict=True) if not seen] == ["hicl 77"]
+    assert not data.target.x[:, number].any()
+    others = [n for n in range(6) if n != number]
+    assert torch.equal(data.target.x[:, others], task.domain("other hospitals").x[:, others])
+
+
+def test_a_model_of_medicines_keeps_its_words(folder: Path, tmp_path: Path) -> None:
+    _write_eicu(folder / "eicu")
+    train(load("eicu"), "fedavg", tmp_path / "model", rounds=1, settings={"model.hidden": [4]})
+    path = tmp_path / "model" / "preparation.json"
+    content = json.loads(path.read_text())
+    assert (content["kind"], content["seen"]) == ("words", [True] * 5)
+    path.write_text(json.dumps({**content, "seen": [True, True, True, True, False]}))
+    fitted = load_model(tmp_path / "model").preparation
+    assert isinstance(fitted, FittedWords)
+    assert fitted.apply(torch.full((2, 5), 255, dtype=torch.uint8)).tolist() == [[255, 255, 255, 255, 0]] * 2
+    path.write_text(json.dumps({**content, "seen": [True]}))
+    with pytest.raises(UserError, match="is damaged: it has not one mark for each of its words"):
+        load_model(tmp_path / "model")
+
+
+def test_words_are_fitted_on_the_given_rows_alone() -> None:
+    x = torch.tensor([[255, 0, 0], [255, 255, 0], [0, 0, 255]], dtype=torch.uint8)
+    domain = Domain("d", x, torch.zeros(3, dtype=torch.int64))
+    preparation = WordPreparation(("a", "b", "c"))
+    fitted = preparation.fit([(domain, torch.tensor([0, 1]))])
+    assert fitted.apply(x).tolist() == [[255, 0, 0], [255, 255, 0], [0, 0, 0]]
+    assert fitted.apply(x).dtype == torch.uint8
+    assert fitted.apply(torch.ones(1, 3)).tolist() == [[1.0, 1.0, 0.0]]
+    assert FittedWords.from_json(json.loads(json.dumps(fitted.to_json()))) == fitted
+    preparation.check(domain)
+    with pytest.raises(ValueError, match="uint8 with 3 columns"):
+        preparation.check(Domain("d", x.float(), domain.y))
+    with pytest.raises(ValueError, match="at least one row"):
+        preparation.fit([(domain, torch.tensor([], dtype=torch.int64))])
+
+
+def test_patients_with_several_stays_are_counted(folder: Path) -> None:
+    _write_eicu(folder / "eicu", packed=False)
+    assert load("eicu").notes == ()
+    patient = pd.read_csv(folder / "eicu" / "patient.csv")
+    patient["uniquepid"] = [f"p{number}" for number in range(len(patient))]
+    in_first, in_second = patient.index[patient["hospitalid"] == 1], patient.index[patient["hospitalid"] == 2]
+    patient.loc[in_first[1:4], "uniquepid"] = "twice here"
+    patient.loc[[in_first[5], in_second[5]], "uniquepid"] = "moved"
+    patient.loc[patient.index[patient["hospitalid"] > 20][:1], "uniquepid"] = "moved"
+    patient.to_csv(folder / "eicu" / "patient.csv", index=False)
+    load.cache_clear()
+    people = len(patient) - 1 - 2 - 2  # without the stay that has no outcome
+    shared, several = load("eicu").notes
+    assert shared.startswith(f"1 of {people} patients have stays in two or more domains")
+    assert several.startswith(f"1 of {people} patients have two or more stays in a domain")
+
+
+@pytest.mark.parametrize("name", ["pacs", "vlcs", "office-home", "office-caltech10", "domainnet"])
+def test_the_catalogue_looks_for_image_sets_where_their_tasks_do(name: str) -> None:
+    (public,) = (public for public in image_sets.SETS if public.name == name)
+    assert data_set(name).places == public.folders
+
+
+def test_the_catalogue_looks_for_other_folders_where_their_tasks_do() -> None:
+    places = {name: data_set(name).places for name in ("camelyon17", "iwildcam", "celeba", "eicu")}
+    assert places == {
+        "camelyon17": wilds.CAMELYON,
+        "iwildcam": wilds.IWILDCAM,
+        "celeba": wilds.CELEBA,
+        "eicu": eicu.FOLDERS,
+    }
 
 
 def test_eicu_without_enough_hospitals_or_with_another_table_is_refused(folder: Path) -> None:
@@ -145,7 +236,7 @@ def test_eicu_mortality_leaves_out_what_is_known_only_afterwards(folder: Path) -
         {
             "patientunitstayid": np.arange(rows),
             "hospitalid": np.arange(rows) % 7,
-            "uniquepid": [f"p{i}" for i in range(rows)],
+            "uniquepid": [f"p{i}" if i not in (8, 9, 12) else "same" for i in range(rows)],
             "hospitaldischargestatus": "Alive",
             "unitdischargestatus": "Alive",
             "region": np.array(["Midwest", "Northeast", "South", "West"])[np.arange(rows) % 4],
@@ -162,6 +253,11 @@ def test_eicu_mortality_leaves_out_what_is_known_only_afterwards(folder: Path) -
     assert sum(map(len, task.domains)) == 45
     assert task.notes[0] == "2 stays of hospitals without a region were left out"
     assert task.classes == ("alive", "expired")
+    # row 8 is in the first region, as is 12; row 9 is in the second
+    assert [note.split(":")[0] for note in task.notes[-2:]] == [
+        "1 of 43 patients have stays in two or more domains",
+        "1 of 43 patients have two or more stays in a domain",
+    ]
 
 
 @needs_data("heart_disease.csv")

@@ -61,7 +61,7 @@ def some(tmp_path: Path, name: str) -> Path:
         ("emnist", "EMNIST"),
         ("pacs", "PACS"),
         ("vlcs", "VLCS"),
-        ("office-home", "OfficeHome"),
+        ("office-home", "office_home"),
         ("office-caltech10", "office_caltech_10"),
         ("domainnet", "domain_net"),
         ("eicu", "eicu"),

@@ -13,6 +13,7 @@ import torch
 from farfield.errors import UserError
 from farfield.tasks import Task, load_table
 from farfield.tasks.preparation import TablePreparation
+from farfield.tasks.table import read_rows
 from tests.tasks.tables import visits, write
 
 
@@ -211,14 +212,37 @@ def test_small_domains_are_refused_or_left_out_on_demand(tmp_path: Path) -> None
     assert "no domain of 'hospital' has 100 rows; the largest has 20" in refusal(frame, tmp_path, least_rows=100)
 
 
+def test_a_category_reads_the_same_whatever_else_is_in_its_column(tmp_path: Path) -> None:
+    frame = visits().assign(code=np.where(np.arange(60) % 2, 1.0, 2.5))
+    task = read(frame, tmp_path, categorical=["code"])
+    assert isinstance(task.preparation, TablePreparation)
+    code = next(c for c in task.preparation.columns if c.name == "code")
+    assert code.levels == ("1", "2.5")
+    fitted = task.preparation.fit([(d, torch.arange(len(d))) for d in task.domains])
+    whole = write(frame[frame["code"] == 1.0].astype({"code": int}), tmp_path / "rows.csv")
+    raw, notes = read_rows(whole, fitted)
+    assert not [note for note in notes if "code" in note]
+    assert raw[:, task.preparation.columns.index(code)].tolist() == [0.0] * 30
+
+
 def test_rows_that_two_domains_share_are_counted_and_named(tmp_path: Path) -> None:
     frame = visits()
     copies = frame[frame["hospital"] == "north"].head(2).assign(hospital="south")
     task = read(pd.concat([frame, copies]), tmp_path)
     (note,) = task.notes
     assert note.startswith("4 of 62 rows are the same in two or more domains (rows 1, 4, 61 and 62)")
+
+
+def test_rows_that_occur_twice_in_one_domain_are_counted_and_named(tmp_path: Path) -> None:
+    frame = visits()
     within = frame[frame["hospital"] == "north"].head(2)
-    assert read(pd.concat([frame, within]), tmp_path).notes == ()
+    (note,) = read(pd.concat([frame, within]), tmp_path).notes
+    assert note.startswith(
+        "4 of 62 rows occur twice or more in their own domain (4 in 'north'; rows 1, 4, 61 and 62), label included"
+    )
+    assert "among the validation rows" in note
+    other_label = within.assign(died=within["died"].map({"yes": "no", "no": "yes"}))
+    assert read(pd.concat([frame, other_label]), tmp_path).notes == ()
 
 
 def test_a_label_with_a_class_for_every_row_is_refused(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from farfield.tasks.features import open_task
 from farfield.tasks.preparation import FittedTable, PreparationError
 from farfield.tasks.table import read_rows
 from farfield.tasks.task import Fitted
+from farfield.tasks.words import KIND as WORDS
+from farfield.tasks.words import FittedWords
 
 WEIGHTS, CARD = "model.safetensors", "README.md"
 
@@ -40,11 +42,11 @@ class TrainedModel:
     classes: tuple[str, ...]
     about: Mapping[str, Any]
     #: How raw rows become examples; None where the model takes them as they are.
-    preparation: FittedTable | None = None
+    preparation: FittedTable | FittedWords | None = None
 
     def read(self, path: str | Path) -> tuple[Tensor, tuple[str, ...]]:
         """Examples from a table file's raw rows, and what must be said of them: unseen categories, missing values."""
-        if self.preparation is None:
+        if not isinstance(self.preparation, FittedTable):
             raise PlanError("this model was not trained on a table; give it examples as an array")
         raw, notes = read_rows(path, self.preparation)
         return self.preparation.apply(raw), notes
@@ -184,11 +186,13 @@ def load_model(folder: Path) -> TrainedModel:
     return TrainedModel(model, tuple(about["classes"]), about, preparation)
 
 
-def _read_preparation(path: Path) -> FittedTable:
+def _read_preparation(path: Path) -> FittedTable | FittedWords:
     if not path.exists():
         raise RecordsError(f"'{path}' is missing; without it the model cannot read rows, so train it again")
     try:
-        return FittedTable.from_json(json.loads(path.read_text()))
+        content = json.loads(path.read_text())
+        kind = content.get("kind") if isinstance(content, dict) else None
+        return (FittedWords if kind == WORDS else FittedTable).from_json(content)
     except (ValueError, PreparationError) as error:
         raise RecordsError(f"'{path}' cannot be used: {error}") from error
 

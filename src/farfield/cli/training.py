@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,7 @@ from farfield.cli.images import Features, ImageSize
 from farfield.cli.settings import communication_list, parse_settings
 from farfield.errors import UserError
 from farfield.models import ModelSpec
+from farfield.tasks.words import FittedWords
 
 
 def train(
@@ -111,25 +113,48 @@ def train(
         raise typer.Exit(130) from None
     finally:
         bar.stop()
+    others = {
+        "--algorithms": algorithm,
+        "--features": features,
+        "--image-size": image_size,
+        "--rounds": rounds,
+        "--communications": communications,
+        "--clients": clients,
+        "--cohort": cohort,
+        "--partition": partition,
+        "--set": settings,
+        "--use": use_file,
+    }
     about = load_model(folder).about
     output.print(
         f"model: {folder} (round {about['round']}, source validation {about['source_validation']:.4f})\n"
-        f"how it does at a site that took no part: {_bench_command(task, data, options)} --algorithms {algorithm}",
+        f"how it does at a site that took no part: {_bench_command(task, data, options, others)}",
         highlight=False,
         soft_wrap=True,
+        markup=False,
     )
 
 
-def _bench_command(task: str | None, data: Path | None, options: TableOptions) -> str:
-    if data is None:
-        return f"farfield bench {task}"
-    words = ["farfield", "bench", "--data", str(data)]
-    for option, value in (("--label", options.label), ("--domain", options.domain)):
-        words += [option, value] if value is not None else []
-    words += [word for column in options.drop for word in ("--drop", column)]
-    words += [word for column in options.categorical for word in ("--categorical", column)]
-    words += ["--drop-missing-labels"] if options.drop_missing_labels else []
-    words += ["--least-rows", str(options.least_rows)] if options.least_rows is not None else []
+def _bench_command(task: str | None, data: Path | None, table: TableOptions, others: Mapping[str, object]) -> str:
+    """The bench of the same question: whatever was given to `train` and changes the answer is given to it as well."""
+    words = ["farfield", "bench", *([] if task is None else [task])]
+    given: dict[str, object] = {
+        "--data": data,
+        "--label": table.label,
+        "--domain": table.domain,
+        "--drop": table.drop,
+        "--categorical": table.categorical,
+        "--drop-missing-labels": table.drop_missing_labels,
+        "--least-rows": table.least_rows,
+        **others,
+    }
+    for option, value in given.items():
+        if value is True:
+            words.append(option)
+        elif isinstance(value, list | tuple):
+            words += [word for item in value for word in (option, str(item))]
+        elif value is not None and value is not False:
+            words += [option, str(value)]
     return shlex.join(words)
 
 
@@ -168,6 +193,8 @@ def _examples(path: Path, trained: TrainedModel) -> Tensor:
     preparation = trained.preparation
     if preparation is None:
         return read_examples(path, trained.model.spec)
+    if isinstance(preparation, FittedWords):
+        return preparation.apply(read_examples(path, trained.model.spec))
     if path.suffix in (".npy", ".npz"):
         raw = ModelSpec(input_shape=(len(preparation.columns),), outputs=1)
         return preparation.apply(read_examples(path, raw, torch.float64))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from farfield.errors import UserError
 from farfield.models.spec import ModelSpec
+from farfield.tasks.copies import MOST_BYTES, Rows, copies_noted, row_keys
 from farfield.tasks.preparation import Column, TablePreparation
 from farfield.tasks.table import DEFAULTS, HIDDEN, table_model
 from farfield.tasks.task import Domain, Task
@@ -32,7 +33,8 @@ def task_from_arrays(
 
     Whole numbers or booleans in `y` are class numbers from 0 on, named by `classes`; real numbers make a regression.
     Rows of numbers (x with two axes) are scaled, and NaN filled in, by the training rows of each run's sources. Other
-    examples (images) are used as they are: float32, or uint8 for pixels.
+    examples (images) are used as they are: float32, or uint8 for pixels. Rows that occur twice, across domains or in
+    one, are in the task's notes.
     """
     if not domains:
         raise ArrayError(f"task '{name}' needs at least one domain")
@@ -63,6 +65,7 @@ def task_from_arrays(
         defaults=DEFAULTS if defaults is None else defaults,
         source="arrays",
         preparation=preparation,
+        notes=_notes(made),
     )
 
 
@@ -94,6 +97,22 @@ def _domain(name: str, x: NDArray[Any], y: NDArray[Any], vectors: bool) -> Domai
     kind = np.float64 if vectors else np.uint8 if x.dtype == np.uint8 else np.float32
     labels = y.astype(np.float32 if y.dtype.kind == "f" else np.int64)
     return Domain(name, torch.from_numpy(x.astype(kind)), torch.from_numpy(labels))
+
+
+def _notes(domains: Sequence[Domain]) -> tuple[str, ...]:
+    """Rows that occur more than once; counted from 0 in their domain."""
+    size = sum(domain.x.nbytes for domain in domains)
+    if size > MOST_BYTES:
+        return (f"the arrays have {size / 1e6:,.0f} MB and were not searched for rows that occur twice",)
+    key = np.concatenate([row_keys(domain.x.numpy(), domain.y.numpy()) for domain in domains])
+    starts = np.cumsum([0, *map(len, domains)])
+    owner = np.repeat(np.arange(len(domains)), [len(domain) for domain in domains])
+
+    def first(rows: Rows) -> str:
+        number = int(owner[rows[0]])
+        return f"first row {rows[0] - starts[number]} of '{domains[number].name}'"
+
+    return tuple(copies_noted(key, owner, [domain.name for domain in domains], first))
 
 
 def _preparation(domains: Sequence[Domain], regression: bool) -> TablePreparation:

@@ -147,7 +147,7 @@ _SETS = (
     image_data(
         "office-home",
         "things from offices and homes, 65 classes in four styles",
-        places=("OfficeHome", "office_home", "OfficeHomeDataset_10072016"),
+        places=("office_home", "OfficeHome", "office-home", "OfficeHomeDataset_10072016"),
         domains={"Art": 2_427, "Clipart": 4_365, "Product": 4_439, "Real World": 4_357},
         terms="non-commercial research and teaching only",
         get="farfield data fetch office-home (hub: flwrlabs/office-home)",
@@ -156,7 +156,13 @@ _SETS = (
     image_data(
         "office-caltech10",
         "ten classes from Office-31 and Caltech-256",
-        places=("office_caltech_10", "OfficeCaltech10", "office_caltech10"),
+        places=(
+            "office_caltech_10",
+            "office-caltech10",
+            "office_caltech10",
+            "Office_Caltech_DA_Dataset",
+            "OfficeCaltech10",
+        ),
         domains={"amazon": 958, "caltech": 1_123, "dslr": 157, "webcam": 295},
         terms=_RESEARCH,
         get="by hand: folders amazon, caltech, dslr, webcam",
@@ -208,7 +214,7 @@ _SETS = (
     DataSet(
         "celeba",
         "faces, hair colour and sex (WILDS)",
-        ("celebA_v1.0", "celeba"),
+        ("celebA_v1.0", "celeba", "celebA", "CelebA"),
         "non-commercial research only",
         "by hand: wilds.get_dataset('celebA', download=True), then import its folder",
         folder_with("list_attr_celeba.csv", "img_align_celeba"),

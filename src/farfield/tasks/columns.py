@@ -64,17 +64,21 @@ def encode_unlabelled(frame: DataFrame, fitted: Sequence[FittedColumn]) -> tuple
 
 
 def as_text(series: Series) -> Series:
-    """Cells as text, missing ones as None. Whole numbers read the same whether the column has gaps or not."""
+    """Cells as text, missing ones as None. A cell reads the same whatever else is in its column, gaps included."""
     import pandas as pd
 
-    known = series.dropna()
-    if str(known.dtype) == "category":
-        known = known.astype(object)
-    if known.dtype.kind == "f" and bool(((known % 1) == 0).all() and (known.abs() < 2**53).all()):
-        known = known.astype("int64")
     texts = np.full(len(series), None, dtype=object)
-    texts[series.notna().to_numpy()] = [str(cell).strip() for cell in known]
+    texts[series.notna().to_numpy()] = [_text(cell) for cell in series.dropna().astype(object)]
     return pd.Series(texts, index=series.index, dtype=object)
+
+
+def _text(cell: object) -> str:
+    """1.0 is '1', because a column of whole numbers becomes one of real numbers as soon as it has a gap."""
+    if isinstance(cell, float | np.floating | Decimal):
+        number = float(cell)
+        if number.is_integer() and abs(number) < 2**53:
+            return str(int(number))
+    return str(cell).strip()
 
 
 def levels_of(series: Series) -> tuple[str, ...]:

@@ -49,7 +49,6 @@ def load() -> Task:
             f"task 'digits-five' needs at least two of {files} in {places}, and there "
             f"{'is only ' + SETS[found[0]].places[0] if found else 'is none'}; see 'farfield data ls'"
         )
-    missing = [name for name in COLLECTIONS if name not in found]
     return Task(
         name="digits-five",
         kind="classification",
@@ -62,5 +61,18 @@ def load() -> Task:
         description=f"The ten digits in {len(found)} collections: {', '.join(found)}.",
         source="MNIST, MNIST-M (Ganin et al., 2016), USPS (Hull, 1994), SVHN (Netzer et al., 2011), SynthDigits "
         "(Ganin and Lempitsky, 2015)",
-        notes=(f"of the five collections {', '.join(missing)} are not here, and left out",) if missing else (),
+        notes=_notes(found),
     )
+
+
+def _notes(found: tuple[str, ...]) -> tuple[str, ...]:
+    notes = []
+    missing = [name for name in COLLECTIONS if name not in found]
+    if missing:
+        notes.append(f"of the five collections {', '.join(missing)} are not here, and left out")
+    if {"mnist", "mnist_m"} <= set(found):
+        notes.append(
+            "mnist_m's digits are mnist's, recoloured: when one of the two is held out, the other is a source, so its "
+            "digits were trained on and only their look is new"
+        )
+    return tuple(notes)

@@ -19,16 +19,18 @@ import torch
 from numpy.typing import NDArray
 
 from farfield.models.spec import ModelSpec
+from farfield.tasks.catalogue import data_set
 from farfield.tasks.registry import register
 from farfield.tasks.store import data_folders, locate, require
 from farfield.tasks.table import task_from_frame
 from farfield.tasks.table_file import TableError, need_columns, read_frame
 from farfield.tasks.task import Domain, Task
+from farfield.tasks.words import WordPreparation
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-FOLDERS = ("eicu", "eicu_demo")
+FOLDERS = data_set("eicu").places
 TRAINING_HOSPITALS = 20
 OTHERS = "other hospitals"
 SOURCE = "eICU Collaborative Research Database (Pollard et al. 2018), PhysioNet; the demo under ODbL 1.0"
@@ -71,15 +73,19 @@ def medicines(hours: float | None = None) -> Task:
         raise TableError(
             f"'{folder}' has no table patient.csv(.gz) or none medication.csv(.gz), which task 'eicu' needs"
         )
-    died, hospital = _stays(tables[0])
+    patient = _stays(tables[0])
     orders = _orders(tables[1], hours)
-    orders = orders[orders["patientunitstayid"].isin(died.index)]
+    orders = orders[orders["patientunitstayid"].isin(patient.index)]
     if orders.empty:
         raise TableError(f"'{tables[1].name}' has no order for a stay of '{tables[0].name}'")
     stays = np.sort(orders["patientunitstayid"].unique())
     bag, words = _bag(orders, stays)
-    y = torch.from_numpy(died.loc[stays].to_numpy(dtype=np.int64))
-    domains = _by_hospital(bag, y, hospital.loc[stays].to_numpy())
+    patient = patient.loc[stays]
+    y = torch.from_numpy((patient["hospitaldischargestatus"] == "Expired").to_numpy(dtype=np.int64))
+    owner, names = _domain_of(patient["hospitalid"].to_numpy())
+    domains = tuple(
+        Domain(name, torch.from_numpy(bag[owner == name]), y[torch.from_numpy(owner == name)]) for name in names
+    )
     return Task(
         name="eicu",
         kind="classification",
@@ -91,15 +97,36 @@ def medicines(hours: float | None = None) -> Task:
         "train and the others together are held out",
         source=SOURCE,
         held_out=(OTHERS,),
+        preparation=WordPreparation(tuple(words)),
+        notes=_same_patients(patient["uniquepid"], owner) if "uniquepid" in patient else (),
     )
 
 
-def _stays(path: Path) -> tuple[Series, Series]:
-    """Whether each stay ended in death, and its hospital, by stay. Stays without an outcome are left out."""
+def _stays(path: Path) -> DataFrame:
+    """The patient table by stay. Stays without an outcome are left out."""
     patient = read_frame(path)
     need_columns(patient, ("patientunitstayid", "hospitalid", "hospitaldischargestatus"), "task 'eicu'")
-    patient = patient[patient["hospitaldischargestatus"].isin(["Alive", "Expired"])].set_index("patientunitstayid")
-    return patient["hospitaldischargestatus"] == "Expired", patient["hospitalid"]
+    return patient[patient["hospitaldischargestatus"].isin(["Alive", "Expired"])].set_index("patientunitstayid")
+
+
+def _same_patients(patient: Series, owner: NDArray[np.object_]) -> tuple[str, ...]:
+    """What a patient with several stays does to the parts that should not know of one another."""
+    by_patient = patient.groupby([patient.to_numpy(), owner]).size()
+    domains_of = by_patient.groupby(level=0).size()
+    notes = []
+    shared = int((domains_of > 1).sum())
+    if shared:
+        notes.append(
+            f"{shared} of {len(domains_of)} patients have stays in two or more domains: when one of these is held out, "
+            "the patient was among the sources"
+        )
+    several = by_patient[by_patient > 1]
+    if len(several):
+        notes.append(
+            f"{several.index.get_level_values(0).nunique()} of {len(domains_of)} patients have two or more stays in a "
+            "domain: the validation split goes by stays, so one may train and another validate"
+        )
+    return tuple(notes)
 
 
 def _orders(path: Path, hours: float | None) -> DataFrame:
@@ -132,7 +159,8 @@ def _bag(orders: DataFrame, stays: NDArray[np.int64]) -> tuple[NDArray[np.uint8]
     return bag, words
 
 
-def _by_hospital(bag: NDArray[np.uint8], y: torch.Tensor, hospital: NDArray[np.int64]) -> tuple[Domain, ...]:
+def _domain_of(hospital: NDArray[np.int64]) -> tuple[NDArray[np.object_], tuple[str, ...]]:
+    """The name of each stay's domain (its hospital, if that is one of the largest), and the names in order."""
     numbers, sizes = np.unique(hospital, return_counts=True)
     # Of two hospitals of the same size, the one with the lower number comes first.
     largest = numbers[np.argsort(-sizes, kind="stable")][:TRAINING_HOSPITALS]
@@ -140,9 +168,8 @@ def _by_hospital(bag: NDArray[np.uint8], y: torch.Tensor, hospital: NDArray[np.i
         raise TableError(
             f"task 'eicu' needs more than {TRAINING_HOSPITALS} hospitals; these tables have {len(numbers)}"
         )
-    names = {f"hospital {number}": hospital == number for number in sorted(largest)}
-    names[OTHERS] = ~np.isin(hospital, largest)
-    return tuple(Domain(name, torch.from_numpy(bag[rows]), y[torch.from_numpy(rows)]) for name, rows in names.items())
+    names = {number: f"hospital {number}" for number in sorted(largest)}
+    return np.array([names.get(number, OTHERS) for number in hospital], dtype=object), (*names.values(), OTHERS)
 
 
 @register(
@@ -170,5 +197,7 @@ def load_mortality() -> Task:
         description="death in hospital from day-1 measurements, in four regions of the United States; about one stay "
         "in eleven ends so, which makes accuracy say little: look at AUROC",
     )
-    left_out = f"{unknown} stays of hospitals without a region were left out"
-    return replace(task, notes=(left_out, *task.notes)) if unknown else task
+    left_out = (f"{unknown} stays of hospitals without a region were left out",) if unknown else ()
+    used = frame[frame["died_in_hospital"].notna()]
+    patients = _same_patients(used["uniquepid"], used["region"].to_numpy(dtype=object))
+    return replace(task, notes=(*left_out, *task.notes, *patients))

@@ -20,6 +20,7 @@ from torch import Tensor
 from farfield.models.spec import ModelSpec
 from farfield.tasks.columns import FEW_LEVELS, as_text, describe_columns, encode, encode_unlabelled, found_type
 from farfield.tasks.columns import levels_of as text_levels
+from farfield.tasks.copies import copies_noted
 from farfield.tasks.preparation import Column, FittedTable, Matrix, TablePreparation
 from farfield.tasks.table_file import TableError, need_columns, read_frame, rows_named, table_name
 from farfield.tasks.task import Domain, Task, TaskKind
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 #: A domain with fewer rows can hardly be trained on and validated, and says little when it is held out.
 LEAST_ROWS = 5
-#: Chosen on validation rows of source domains (docs/bring-your-own-data.md says how), never on a held-out one.
+#: One setting, chosen on validation rows of the source domains of all folds together. A domain that one fold holds out
+#: is a source in the others, so no domain of the tables used was kept out of the choice (docs/bring-your-own-data.md).
 HIDDEN = (32,)
 DEFAULTS = {"rounds": 30, "local_epochs": 1, "batch_size": 64, "lr": 0.2, "momentum": 0.0}
 
@@ -243,18 +245,11 @@ def _warnings(
 
 
 def _repeated(frame: DataFrame, features: list[str], label: str, rows_of: dict[str, np.ndarray]) -> list[str]:
-    """Rows that are in two domains alike: what was trained on would then be in the held-out domain."""
+    """Rows that occur more than once, in two domains or in one."""
     import pandas as pd
 
-    key = pd.util.hash_pandas_object(frame[[*features, label]].astype(str), index=False)
+    key = pd.util.hash_pandas_object(frame[[*features, label]].astype(str), index=False).to_numpy()
     owner = np.empty(len(frame), dtype=np.int64)
     for number, rows in enumerate(rows_of.values()):
         owner[rows] = number
-    domains = pd.Series(owner, index=frame.index).groupby(key).transform("nunique")
-    twice = frame.index[domains > 1]
-    if not len(twice):
-        return []
-    return [
-        f"{len(twice)} of {len(frame)} rows are the same in two or more domains ({rows_named(twice)}), label included: "
-        "if these are copies, the held-out domain is not unseen"
-    ]
+    return copies_noted(key, owner, list(rows_of), lambda rows: rows_named(frame.index[rows]))

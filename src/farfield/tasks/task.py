@@ -20,7 +20,7 @@ TaskKind = Literal["classification", "regression"]
 class Domain:
     """One domain's examples. `x` is float32, or uint8 (scaled to [0, 1] when a batch is made).
 
-    In a task with a preparation `x` is what that preparation reads, float64 with NaN where a value is missing.
+    In a task with a preparation `x` is what that preparation reads: of a table float64, NaN where a value is missing.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Fitted(Protocol):
     """A preparation with its numbers: the same for every row that it is applied to."""
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """Raw examples as the model takes them: float32, finite."""
+        """Raw examples as the model takes them: float32 and finite, or uint8."""
 
     def targets(self, y: torch.Tensor) -> torch.Tensor:
         """Labels as the model learns them; class numbers stay as they are."""
