@@ -27,6 +27,7 @@ from farfield.tasks import Domain, Task, load, names
 from farfield.tasks.features import open_task
 from farfield.tasks.images import ImageInput
 from farfield.tasks.preparation import FittedTable, PreparationError
+from farfield.tasks.store import MissingData
 from farfield.tasks.task import Fitted
 
 WEIGHTS, CARD = "model.safetensors", "README.md"
@@ -200,10 +201,20 @@ def _read_preparation(path: Path) -> FittedTable:
 
 
 def _bench_command(task: Task, algorithm: str) -> str:
-    if task.name in names() and load(task.name).data_hash == task.data_hash:
+    if task.input is not None and task.input.backbone:
+        options = f"--features cached:{task.input.backbone} --algorithms {algorithm}"
+        return f"`farfield bench` on the images that it was trained on with `{options}`"
+    if _is_registered(task):
         return f"`farfield bench {task.name} --algorithms {algorithm}`"
     what = "table" if task.preparation is not None else "data"
     return f"`farfield bench --data` with the {what} that it was trained on, and `--algorithms {algorithm}`"
+
+
+def _is_registered(task: Task) -> bool:
+    try:
+        return task.name in names() and load(task.name).data_hash == task.data_hash
+    except MissingData:  # trained on ready features of images that are not here
+        return False
 
 
 def _usage(trained: TrainedModel) -> str:

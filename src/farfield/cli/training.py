@@ -109,24 +109,30 @@ def train(
     finally:
         bar.stop()
     about = load_model(folder).about
+    again = _bench_command(task, data, options, features, image_size)
     output.print(
         f"model: {folder} (round {about['round']}, source validation {about['source_validation']:.4f})\n"
-        f"how it does at a site that took no part: {_bench_command(task, data, options)} --algorithms {algorithm}",
+        f"how it does at a site that took no part: {again} --algorithms {algorithm}",
         highlight=False,
         soft_wrap=True,
     )
 
 
-def _bench_command(task: str | None, data: Path | None, options: TableOptions) -> str:
-    if data is None:
-        return f"farfield bench {task}"
-    words = ["farfield", "bench", "--data", str(data)]
-    for option, value in (("--label", options.label), ("--domain", options.domain)):
-        words += [option, value] if value is not None else []
+def _bench_command(
+    task: str | None, data: Path | None, options: TableOptions, features: str | None, image_size: int | None
+) -> str:
+    words = ["farfield", "bench", *([str(task)] if data is None else ["--data", str(data)])]
+    given = {
+        "--label": options.label,
+        "--domain": options.domain,
+        "--features": features,
+        "--image-size": image_size,
+        "--least-rows": options.least_rows,
+    }
+    words += [word for option, value in given.items() if value is not None for word in (option, str(value))]
     words += [word for column in options.drop for word in ("--drop", column)]
     words += [word for column in options.categorical for word in ("--categorical", column)]
     words += ["--drop-missing-labels"] if options.drop_missing_labels else []
-    words += ["--least-rows", str(options.least_rows)] if options.least_rows is not None else []
     return shlex.join(words)
 
 
@@ -135,7 +141,7 @@ def predict(
     data: Annotated[
         list[Path],
         typer.Argument(
-            help="Raw rows (.csv, .tsv, .parquet) for a model of a table; image files, and folders of them, for a model "
+            help="Raw rows (.csv, .tsv, .parquet) for a model of a table; image files and folders of them for a model "
             "of images; else one file of arrays: .npy, .npz (array 'x'), .csv with a number a column."
         ),
     ],
