@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import re
 import shlex
@@ -13,6 +14,7 @@ import pytest
 
 from farfield.cli.bench import bench
 from farfield.cli.main import run
+from farfield.cli.training import predict, train
 from farfield.tasks.image_sets import SETS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,24 +28,40 @@ def test_the_example_of_image_folders_runs_from_top_to_bottom(
     monkeypatch.setenv("FARFIELD_CACHE", str(tmp_path / "cache"))
     page = (DOCS / "image-folders.md").read_text()
     names: dict[str, Any] = {}
-    blocks = BLOCK.findall(page)
-    for text in [text for kind, text in blocks if kind == "python"]:
-        exec(compile(text, "image-folders.md", "exec"), names)
+    ran = []
+    for kind, text in BLOCK.findall(page):
+        if kind == "python":
+            exec(compile(text, "image-folders.md", "exec"), names)
+        for line in text.splitlines() if kind == "console" else ():
+            if line.startswith("$ farfield "):
+                ran.append(shlex.split(line.removeprefix("$ ")))
+                assert _run(ran[-1], monkeypatch) == 0, line
     assert names["task"].domain_names == ("beach", "field", "night")
     assert len(names["result"].rows) == 6
-    assert "fedprox" in capsys.readouterr().out
-    commands = [text.strip().removeprefix("$ ") for kind, text in blocks if kind == "console" and "--data" in text]
-    assert len(commands) == 1
-    monkeypatch.setattr(sys, "argv", shlex.split(commands[0]))
+    assert [words[1] for words in ran] == ["bench", "train", "predict", "predict"]
+    assert (tmp_path / "sites-bench-2" / "report.html").exists()
+    out = capsys.readouterr().out
+    assert "fedprox" in out
+    assert "\nnight/lying/00.png," in out
+    with (tmp_path / "predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["file"] == "lying/00.png"
+    assert len(rows) == 80
+    assert sum(row["file"].startswith(row["label"]) for row in rows) > 60  # one label for all would be right for 40
+
+
+def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit) as ended:
         run()
-    assert ended.value.code == 0
-    assert (tmp_path / "sites-bench-2" / "report.html").exists()
+    return int(ended.value.code or 0)
 
 
 @pytest.mark.parametrize("page", ["image-folders.md", "backbones.md"])
 def test_every_option_that_a_page_shows_exists(page: str) -> None:
-    known = {f"--{name.replace('_', '-')}" for name in inspect.signature(bench).parameters} | {"--set", "--data"}
+    commands = (bench, train, predict)
+    names = {name for command in commands for name in inspect.signature(command).parameters}
+    known = {f"--{name.replace('_', '-')}" for name in names} | {"--set", "--data"}
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (DOCS / page).read_text())) - {"--folder"}
     assert shown <= known
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from farfield.algorithms import State
+from farfield.bench.examples import Examples, read_examples
 from farfield.bench.job import PREPARATION, Watch, run_job
 from farfield.bench.plan import Job, Plan, check_counts, make_plan
 from farfield.bench.prepare import run_data
@@ -25,8 +26,9 @@ from farfield.records import RecordsError, RunFolder, difference
 from farfield.records.atomic import write_atomic, write_json
 from farfield.tasks import Domain, Task, load, names
 from farfield.tasks.features import open_task
+from farfield.tasks.images import ImageInput
 from farfield.tasks.preparation import FittedTable, PreparationError
-from farfield.tasks.table import read_rows
+from farfield.tasks.store import MissingData
 from farfield.tasks.task import Fitted
 from farfield.tasks.words import KIND as WORDS
 from farfield.tasks.words import FittedWords
@@ -43,18 +45,21 @@ class TrainedModel:
     about: Mapping[str, Any]
     #: How raw rows become examples; None where the model takes them as they are.
     preparation: FittedTable | FittedWords | None = None
+    #: How images become examples; None where the model was not trained on images.
+    input: ImageInput | None = None
 
-    def read(self, path: str | Path) -> tuple[Tensor, tuple[str, ...]]:
-        """Examples from a table file's raw rows, and what must be said of them: unseen categories, missing values."""
-        if not isinstance(self.preparation, FittedTable):
-            raise PlanError("this model was not trained on a table; give it examples as an array")
-        raw, notes = read_rows(path, self.preparation)
-        return self.preparation.apply(raw), notes
+    def read(self, *paths: str | Path) -> Examples:
+        """Examples from files of the kind that the model was trained on, made as training made its own.
+
+        For a model of a table its raw rows (.csv, .tsv, .parquet); for a model of images any number of image files and
+        folders; for the others, and for these as well, arrays (.npy, .npz, .csv).
+        """
+        return read_examples([Path(path) for path in paths], self.model.spec, self.preparation, self.input)
 
     def outputs(self, x: Tensor) -> Tensor:
         """Class probabilities (one column a class), or the predicted values of a regression, for examples.
 
-        Examples of a model with a preparation are prepared rows: what `read` or `preparation.apply` gives.
+        Examples are what `read` gives; for a model with a preparation, `preparation.apply` makes them of raw rows.
         """
         if tuple(x.shape[1:]) != self.model.spec.input_shape:
             want = self.model.spec.input_shape
@@ -157,6 +162,7 @@ class _Best:
             "settings": plan.settings[algorithm],
             "domains": list(task.domain_names),
             "prepared": fitted is not None,
+            "input": None if task.input is None else asdict(task.input),
         }
 
     def keep(self, state: State, validation: float) -> None:
@@ -183,7 +189,9 @@ def load_model(folder: Path) -> TrainedModel:
     model = build_model(ModelSpec(**{**about["spec"], "weights": "none"}), seed=0)
     model.load(state)
     preparation = _read_preparation(Path(folder) / PREPARATION) if about.get("prepared") else None
-    return TrainedModel(model, tuple(about["classes"]), about, preparation)
+    given = about.get("input")
+    way = None if given is None else ImageInput(**{**given, "arrays": tuple(given["arrays"])})
+    return TrainedModel(model, tuple(about["classes"]), about, preparation, way)
 
 
 def _read_preparation(path: Path) -> FittedTable | FittedWords:
@@ -198,10 +206,45 @@ def _read_preparation(path: Path) -> FittedTable | FittedWords:
 
 
 def _bench_command(task: Task, algorithm: str) -> str:
-    if task.name in names() and load(task.name).data_hash == task.data_hash:
+    if task.input is not None and task.input.backbone:
+        options = f"--features cached:{task.input.backbone} --algorithms {algorithm}"
+        return f"`farfield bench` on the images that it was trained on with `{options}`"
+    if _is_registered(task):
         return f"`farfield bench {task.name} --algorithms {algorithm}`"
     what = "table" if task.preparation is not None else "data"
     return f"`farfield bench --data` with the {what} that it was trained on, and `--algorithms {algorithm}`"
+
+
+def _is_registered(task: Task) -> bool:
+    try:
+        return task.name in names() and load(task.name).data_hash == task.data_hash
+    except MissingData:  # trained on ready features of images that are not here
+        return False
+
+
+def _usage(trained: TrainedModel) -> str:
+    """How to ask the model, for its card."""
+    way, shape = trained.input, trained.model.spec.input_shape
+    if trained.preparation is not None:
+        what, how = "ROWS.csv", "ROWS.csv has the columns of the table it was trained on, with or without the label"
+    elif way is None or way.arrays:
+        shape = shape if way is None else way.arrays
+        what, how = (
+            "EXAMPLES.npy",
+            f"EXAMPLES.npy has examples of shape {shape}, as in training; .npz and .csv work too",
+        )
+    else:
+        what = "IMAGES"
+        how = f"IMAGES are image files, or folders of them; they are decoded at {way.size} × {way.size}, as in training"
+    command = f"farfield predict MODEL {what} --to predictions.csv"
+    needs = ""
+    if way is not None and way.backbone:
+        name, _, digest = way.weights.partition("@sha256:")
+        needs = f"""
+The model takes features of the frozen backbone {way.backbone}, and `predict` computes them. That needs the backbone's
+weights, which are not in this folder: {name}, sha256 {digest}.
+"""
+    return f"```\n{command}\n```\n\nMODEL is this folder. {how}.\n{needs}"
 
 
 def _card(plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel) -> str:
@@ -226,6 +269,9 @@ A model for {task.description or task.name}, trained across {result["clients"]} 
 The validation figure is measured on the domains that took part. It does not say how the model does at a site that did
 not: run {_bench_command(task, job.algorithm)}, which holds out one domain after the other.
 
+## Use
+
+{_usage(trained)}
 ## Settings
 
 | parameter | value |

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
-import numpy as np
-import torch
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,7 +19,6 @@ from farfield.algorithms import use
 from farfield.bench import load_model
 from farfield.bench import train as train_model
 from farfield.bench.job import Progress as RunProgress
-from farfield.bench.training import TrainedModel
 from farfield.cli.console import messages, output
 from farfield.cli.data import (
     Categorical,
@@ -35,9 +33,6 @@ from farfield.cli.data import (
 )
 from farfield.cli.images import Features, ImageSize
 from farfield.cli.settings import communication_list, parse_settings
-from farfield.errors import UserError
-from farfield.models import ModelSpec
-from farfield.tasks.words import FittedWords
 
 
 def train(
@@ -161,83 +156,38 @@ def _bench_command(task: str | None, data: Path | None, table: TableOptions, oth
 def predict(
     model: Annotated[Path, typer.Argument(help="A model folder that 'train' wrote.")],
     data: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            help="Examples: .npy, .npz (array 'x'), .csv with a number a column; raw rows (.csv, .tsv, .parquet) "
-            "for a model of a table."
+            help="Raw rows (.csv, .tsv, .parquet) for a model of a table; image files and folders of them for a model "
+            "of images; else one file of arrays: .npy, .npz (array 'x'), .csv with a number a column."
         ),
     ],
     to: Annotated[Path | None, typer.Option(help="CSV file to write; standard output by default.")] = None,
 ) -> None:
-    """Label and probabilities (or the predicted value) of every example, as CSV."""
+    """Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image."""
     trained = load_model(model)
-    outputs = trained.outputs(_examples(data, trained))
-    file = open(to, "w", newline="") if to is not None else sys.stdout  # noqa: SIM115 - closed below
-    try:
-        writer = csv.writer(file)
-        if trained.classes:
-            writer.writerow(["row", "label", *(f"p({name})" for name in trained.classes)])
-            for number, row in enumerate(outputs.tolist()):
-                label = trained.classes[max(range(len(row)), key=row.__getitem__)]
-                writer.writerow([number, label, *(f"{p:.6f}" for p in row)])
-        else:
-            writer.writerow(["row", "value"])
-            writer.writerows([number, f"{row[0]:.6g}"] for number, row in enumerate(outputs.tolist()))
-    finally:
-        if to is not None:
-            file.close()
-
-
-def _examples(path: Path, trained: TrainedModel) -> Tensor:
-    """What the model takes, from a file: raw rows are prepared by the numbers that came with the model."""
-    preparation = trained.preparation
-    if preparation is None:
-        return read_examples(path, trained.model.spec)
-    if isinstance(preparation, FittedWords):
-        return preparation.apply(read_examples(path, trained.model.spec))
-    if path.suffix in (".npy", ".npz"):
-        raw = ModelSpec(input_shape=(len(preparation.columns),), outputs=1)
-        return preparation.apply(read_examples(path, raw, torch.float64))
-    x, notes = trained.read(path)
-    for note in notes:
+    examples = trained.read(*data)
+    for note in examples.notes:
         messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
-    return x
+    outputs = trained.outputs(examples.x)
+    if to is None:
+        _write(sys.stdout, examples.files, trained.classes, outputs)
+        return
+    with open(to, "w", newline="", encoding="utf-8") as file:
+        _write(file, examples.files, trained.classes, outputs)
 
 
-def read_examples(path: Path, spec: ModelSpec, dtype: torch.dtype | None = None) -> Tensor:
-    """Examples from a file, in the shape the model takes; rows of numbers are folded into images where they fit."""
-    if not path.is_file():
-        raise UserError(f"there is no file '{path}'")
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                if "x" not in arrays:
-                    raise UserError(f"'{path}' has no array 'x'; it has {', '.join(arrays) or 'none'}")
-                values = arrays["x"]
-        elif path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-        elif path.suffix == ".csv":
-            values = _read_csv(path)
-        else:
-            raise UserError(f"'{path}' is neither .npy, .npz nor .csv")
-        x = torch.as_tensor(values)
-    except UserError:
-        raise
-    except (ValueError, TypeError, OSError) as error:
-        raise UserError(f"'{path}' cannot be read as numbers: {error}") from error
-    x = x if x.dtype == torch.uint8 and dtype is None else x.to(dtype or torch.get_default_dtype())
-    if x.dim() == 2 and x.shape[1] == spec.input_size:
-        x = x.view(-1, *spec.input_shape)
-    if tuple(x.shape[1:]) != spec.input_shape:
-        raise UserError(f"the model takes examples of shape {spec.input_shape}; '{path}' has {tuple(x.shape[1:])}")
-    return x
-
-
-def _read_csv(path: Path) -> np.ndarray:
-    first = path.open().readline()
-    try:
-        [float(cell) for cell in first.split(",")]
-        header = 0
-    except ValueError:
-        header = 1
-    return np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2, dtype=np.float32)
+def _write(to: TextIO, files: Sequence[str], classes: Sequence[str], outputs: Tensor) -> None:
+    """A line an example: its file or its number, then what the model says."""
+    # A file's name may be any bytes; what is no text must not end the writing.
+    names: Sequence[object] = [os.fsencode(name).decode("utf-8", "replace") for name in files] or range(len(outputs))
+    first = "file" if files else "row"
+    writer = csv.writer(to)
+    if classes:
+        writer.writerow([first, "label", *(f"p({name})" for name in classes)])
+        for name, row in zip(names, outputs.tolist(), strict=True):
+            label = classes[max(range(len(row)), key=row.__getitem__)]
+            writer.writerow([name, label, *(f"{p:.6f}" for p in row)])
+    else:
+        writer.writerow([first, "value"])
+        writer.writerows([name, f"{row[0]:.6g}"] for name, row in zip(names, outputs.tolist(), strict=True))

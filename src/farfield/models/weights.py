@@ -104,15 +104,21 @@ def _find_usual(backbone: str) -> Path:
 
 
 def _find_pinned(name: str, wanted: str) -> Path:
-    if wanted in _SEEN and _SEEN[wanted].is_file():
-        return _SEEN[wanted]
-    candidates = [folder / name for folder in usual_folders()]
+    candidates = [_SEEN[wanted]] if wanted in _SEEN else []
+    candidates += [folder / name for folder in usual_folders()]
     candidates += [path for find in _PACKAGED.values() if (path := find()) is not None and path.name == name]
-    for path in candidates:
-        if path.is_file() and _digest(path, path.stat().st_size, path.stat().st_mtime_ns) == wanted:
+    other = ""
+    for path in filter(Path.is_file, candidates):
+        # A file that was seen before may have been replaced since, so it is asked as well.
+        digest = _digest(path, path.stat().st_size, path.stat().st_mtime_ns)
+        if digest == wanted:
             _SEEN[wanted] = path
             return path
-    raise WeightsError(f"the weights '{name}' with sha256 {wanted[:12]}… are not here; put them into a weights folder")
+        other = other or f" ('{path}' has sha256 {digest[:12]}…)"
+    places = " or ".join(str(folder) for folder in usual_folders()) or "a weights folder"
+    raise WeightsError(
+        f"the weights '{name}' with sha256 {wanted[:12]}… are not here{other}; put the file that has it into {places}"
+    )
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from farfield.tasks import registry
 from farfield.tasks.array_cache import cached_array
 from farfield.tasks.folder import at_size, make_domains
 from farfield.tasks.image_sets import SETS, list_public
-from farfield.tasks.images import ImageSet, in_order, progress_bar
+from farfield.tasks.images import ImageInput, ImageSet, in_order, progress_bar
 from farfield.tasks.pixels import Kept, read_chunk, refuse_broken, shared_content
 from farfield.tasks.store import MissingData, locate
 from farfield.tasks.task import Domain, Task
@@ -83,19 +83,19 @@ def _named(name: str, backbone: str) -> Task:
     if public is None:
         return with_features(registry.load(name), backbone)
     images = list_public(public)
-    x, about = image_features(images, backbone)
+    x, about, made = image_features(images, backbone)
     notes = (*images.notes, *shared_content(images, Kept.of(images).hashed))
-    return _task(name, make_domains(images, x), images.classes, about, public.summary, public.source, notes)
+    return _task(name, make_domains(images, x), images.classes, about, public.summary, public.source, notes, made)
 
 
 def with_features(task: Task, backbone: str = DEFAULT) -> Task:
     """The task with the features of a frozen backbone in place of its images."""
     if task.images is not None:
-        x, about = image_features(task.images, backbone)
+        x, about, made = image_features(task.images, backbone)
         domains = make_domains(task.images, x)
     else:
-        domains, about = _tensor_features(task, backbone)
-    return _task(task.name, domains, task.classes, about, task.description, task.source, task.notes)
+        domains, about, made = _tensor_features(task, backbone)
+    return _task(task.name, domains, task.classes, about, task.description, task.source, task.notes, made)
 
 
 def _task(
@@ -106,6 +106,7 @@ def _task(
     description: str,
     source: str,
     notes: tuple[str, ...],
+    made: ImageInput | None = None,
 ) -> Task:
     width = domains[0].x.shape[1]
     return Task(
@@ -119,6 +120,7 @@ def _task(
         source=source,
         notes=notes,
         fingerprint=about,
+        input=made,
     )
 
 
@@ -132,61 +134,75 @@ def _backbone(features: str) -> str:
     return backbone
 
 
-def image_features(images: ImageSet, backbone: str) -> tuple[Tensor, str]:
-    """Features [n, d] of the files, float32 over a memory map, and a line that says exactly what they are."""
-    network, width, weights = frozen(backbone)
+def image_features(images: ImageSet, backbone: str) -> tuple[Tensor, str, ImageInput]:
+    """Features [n, d] of the files, float32 over a memory map, a line that says what they are, and how to make more."""
+    _, width, weights = frozen(backbone)
+    made = ImageInput(INPUT, backbone, weights)
     kept = Kept.of(images)
+    key = kept.key("features", VERSION, backbone, weights, INPUT)
+    x = cached_array(
+        "features", key, shape=(len(images), width), dtype="float32", make=lambda: file_features(images, made)
+    )
+    return x, f"features of {backbone} ({weights}) on images {kept.key()}", made
+
+
+def file_features(images: ImageSet, made: ImageInput) -> Iterator[NDArray[np.float32]]:
+    """The features of the files in order, some at a time. After the last one, all broken files are refused."""
+    network, _, _ = frozen(made.backbone, made.weights)
     paths = [images.root / path for path in images.paths]
     parts = [paths[i : i + BATCH] for i in range(0, len(paths), BATCH)]
 
     def compute(part: list[Path]) -> tuple[NDArray[np.float32], list[tuple[Path, str]]]:
-        pixels, broken = read_chunk(part, INPUT)
+        pixels, broken = read_chunk(part, made.size)
         return _forward(network, torch.from_numpy(pixels)), broken
 
-    def make() -> Iterator[NDArray[np.float32]]:
-        broken: list[tuple[Path, str]] = []
-        with progress_bar(f"{backbone} on {len(images)} images", len(images)) as advance, one_thread():
-            for values, bad in in_order(compute, parts):
-                broken += bad
-                advance(len(values))
-                yield values
-        refuse_broken(broken, images.root)
-
-    key = kept.key("features", VERSION, backbone, weights, INPUT)
-    x = cached_array("features", key, shape=(len(images), width), dtype="float32", make=make)
-    return x, f"features of {backbone} ({weights}) on images {kept.key()}"
+    broken: list[tuple[Path, str]] = []
+    with progress_bar(f"{made.backbone} on {len(images)} images", len(images)) as advance, one_thread():
+        for values, bad in in_order(compute, parts):
+            broken += bad
+            advance(len(values))
+            yield values
+    refuse_broken(broken, images.root)
 
 
-def _tensor_features(task: Task, backbone: str) -> tuple[tuple[Domain, ...], str]:
-    """The same for a task whose images are tensors: enlarged to the backbone's size first."""
+def _tensor_features(task: Task, backbone: str) -> tuple[tuple[Domain, ...], str, ImageInput]:
+    """The same for a task whose images are tensors."""
     shape = task.model.input_shape
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise FeatureError(
             f"task '{task.name}' has inputs of shape {shape}; features are for images of 1 or 3 channels"
         )
-    network, width, weights = frozen(backbone)
+    _, width, weights = frozen(backbone)
+    made = ImageInput(INPUT, backbone, weights, arrays=shape)
     digest = hashlib.sha256()
     for domain in task.domains:
         digest.update(domain.x.contiguous().numpy().tobytes())
     key = hashlib.sha256(repr((digest.hexdigest(), VERSION, backbone, weights, INPUT)).encode()).hexdigest()[:40]
-    parts = [part for domain in task.domains for part in torch.split(domain.x, BATCH)]
-    rows = sum(len(domain) for domain in task.domains)
+    sizes = [len(domain) for domain in task.domains]
+
+    def make() -> Iterator[NDArray[np.float32]]:
+        return array_features([domain.x for domain in task.domains], made)
+
+    x = cached_array("features", key, shape=(sum(sizes), width), dtype="float32", make=make)
+    cut = [replace(d, x=part) for d, part in zip(task.domains, torch.split(x, sizes), strict=True)]
+    return tuple(cut), f"features of {backbone} ({weights}) on tensors {digest.hexdigest()[:40]}", made
+
+
+def array_features(arrays: Sequence[Tensor], made: ImageInput) -> Iterator[NDArray[np.float32]]:
+    """The features of images that are tensors, enlarged to the backbone's size first; in order, some at a time."""
+    network, _, _ = frozen(made.backbone, made.weights)
+    parts = [part for x in arrays for part in torch.split(x, BATCH)]
+    rows = sum(len(x) for x in arrays)
 
     def compute(part: Tensor) -> NDArray[np.float32]:
         x = part.to(torch.float32) / 255 if part.dtype == torch.uint8 else part
         x = x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
-        return _forward(network, F.interpolate(x, (INPUT, INPUT), mode="bilinear", antialias=True))
+        return _forward(network, F.interpolate(x, (made.size, made.size), mode="bilinear", antialias=True))
 
-    def make() -> Iterator[NDArray[np.float32]]:
-        with progress_bar(f"{backbone} on {rows} images", rows) as advance, one_thread():
-            for values in in_order(compute, parts):
-                advance(len(values))
-                yield values
-
-    x = cached_array("features", key, shape=(rows, width), dtype="float32", make=make)
-    sizes = [len(domain) for domain in task.domains]
-    cut = [replace(d, x=part) for d, part in zip(task.domains, torch.split(x, sizes), strict=True)]
-    return tuple(cut), f"features of {backbone} ({weights}) on tensors {digest.hexdigest()[:40]}"
+    with progress_bar(f"{made.backbone} on {rows} images", rows) as advance, one_thread():
+        for values in in_order(compute, parts):
+            advance(len(values))
+            yield values
 
 
 def _forward(network: nn.Module, x: Tensor) -> NDArray[np.float32]:
@@ -196,12 +212,17 @@ def _forward(network: nn.Module, x: Tensor) -> NDArray[np.float32]:
 
 
 @cache
-def frozen(backbone: str) -> tuple[nn.Module, int, str]:
-    """A pretrained backbone for inference, the number of its features, and name and hash of its weights."""
+def frozen(backbone: str, weights: str = "auto") -> tuple[nn.Module, int, str]:
+    """A pretrained backbone for inference, the number of its features, and name and hash of its weights.
+
+    Given a name and a hash, it has these weights or is refused.
+    """
     spec = pin(
-        ModelSpec(featurizer=backbone, input_shape=(3, INPUT, INPUT), outputs=1, norm="freeze", weights="auto"),
+        ModelSpec(featurizer=backbone, input_shape=(3, INPUT, INPUT), outputs=1, norm="freeze", weights=weights),
         BACKBONES,
     )
+    if weights != spec.weights:
+        return frozen(backbone, spec.weights)
     model = build_model(spec, seed=0)
     network = model.featurizer.eval()
     # Channels last is the faster order for convolutions on a processor.

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.images import ImageError, ImageSet
+from farfield.tasks.images import ImageError, ImageInput, ImageSet
 from farfield.tasks.layouts import EXPECTED, list_folder
 from farfield.tasks.pixels import Kept, pixels, shared_content
 from farfield.tasks.task import Domain, Task
@@ -79,6 +79,7 @@ def image_task(
         notes=(*images.notes, *_class_notes(images), *shared_content(images, kept.hashed)),
         fingerprint=kept.key(images.domains, images.sizes, images.classes, images.labels.tolist(), size),
         images=images,
+        input=ImageInput(size),
     )
 
 

@@ -53,6 +53,19 @@ class ImageSet:
             start += size
 
 
+@dataclass(frozen=True)
+class ImageInput:
+    """How a task's examples were made of images, so that a trained model's are made in the same way."""
+
+    #: Pixels along each side.
+    size: int
+    #: The frozen backbone whose features the examples are, with name and sha256 of its weights; empty for pixels.
+    backbone: str = ""
+    weights: str = ""
+    #: The shape of the arrays that stood in for image files; empty where there were files.
+    arrays: tuple[int, ...] = ()
+
+
 def build(
     root: Path,
     found: Iterable[tuple[str, str, str]],

@@ -47,7 +47,7 @@ def list_folder(
                 label = known_classes.get(_plain(label), "")
             if not label or (wanted is not None and label not in wanted):
                 continue
-            paths = _images(class_folder)
+            paths = images_in(class_folder)
             found += [(domain, label, path.relative_to(root).as_posix()) for path in paths]
             if not paths:
                 notes.append(f"the folder '{class_folder.relative_to(root)}' holds no image and was passed over")
@@ -106,9 +106,9 @@ def _here(path: Path) -> list[Path]:
     return [path / name for name in names]
 
 
-def _images(folder: Path) -> list[Path]:
-    """All images in a class folder, at any depth."""
-    return [*_here(folder), *(path for inner in _folders(folder) for path in _images(inner))]
+def images_in(folder: Path) -> list[Path]:
+    """All images in a folder, at any depth."""
+    return [*_here(folder), *(path for inner in _folders(folder) for path in images_in(inner))]
 
 
 def is_image(name: str) -> bool:

@@ -56,7 +56,7 @@ def pixels(images: ImageSet, hashed: NDArray[np.uint8], size: int) -> torch.Tens
         f"{content_key(hashed)}-{size}",
         shape=(len(images), 3, size, size),
         dtype="uint8",
-        make=lambda: _decoded(images, size),
+        make=lambda: decoded(images, size),
     )
 
 
@@ -82,7 +82,7 @@ def refuse_broken(broken: list[tuple[Path, str]], root: Path, looked_at_all: boo
     more = f" and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
     so_far = "" if looked_at_all else " so far"
     count = f"{len(broken)} image{'s' if len(broken) > 1 else ''}{so_far}"
-    raise ImageError(f"{count} in '{root}' cannot be decoded: {names}{more}; mend or remove them (nothing was cached)")
+    raise ImageError(f"{count} in '{root}' cannot be decoded: {names}{more}; mend or remove them")
 
 
 def shared_content(images: ImageSet, hashed: NDArray[np.uint8]) -> list[str]:
@@ -117,7 +117,8 @@ def _names(images: ImageSet, groups: list[list[int]]) -> str:
     return " and ".join(f"'{images.paths[i]}'" for i in groups[0][:3])
 
 
-def _decoded(images: ImageSet, size: int) -> Iterator[NDArray[np.uint8]]:
+def decoded(images: ImageSet, size: int) -> Iterator[NDArray[np.uint8]]:
+    """The images in order, some at a time. After the last one, all that cannot be decoded are refused."""
     broken: list[tuple[Path, str]] = []
     done = 0
     with progress_bar(f"decoding {len(images)} images at {size} × {size}", len(images)) as advance:

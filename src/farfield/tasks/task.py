@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.images import ImageSet
+from farfield.tasks.images import ImageInput, ImageSet
 
 TaskKind = Literal["classification", "regression"]
 
@@ -96,6 +96,8 @@ class Task:
     held_out: tuple[str, ...] = ()
     #: The image files behind the rows, for whoever wants them at another size.
     images: ImageSet | None = None
+    #: How examples are made of images; None where they are not made of any, or where nobody knows how they were.
+    input: ImageInput | None = None
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.domains]
