@@ -164,7 +164,10 @@ def predict(
     ],
     to: Annotated[Path | None, typer.Option(help="CSV file to write; standard output by default.")] = None,
 ) -> None:
-    """Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image."""
+    """Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image.
+
+    DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array.
+    """
     trained = load_model(model)
     examples = trained.read(*data)
     for note in examples.notes:
