@@ -254,6 +254,17 @@ def test_the_same_content_in_two_domains_or_two_classes_is_told(tmp_path: Path) 
     assert "'south/cat/wrong.png' and 'south/dog/001.png'" in contradiction
 
 
+def test_copies_inside_one_domain_are_told(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "sites")
+    for number in (0, 1):
+        shutil.copy(root / "south" / "dog" / f"00{number}.png", root / "south" / "dog" / f"copy{number}.png")
+    shutil.copy(root / "west" / "cat" / "002.png", root / "west" / "cat" / "copy.png")
+    (note,) = load_folder(root, size=16).notes
+    assert note.startswith("copies: ")
+    assert "2 in domain 'south', 1 in domain 'west', first 'south/dog/000.png' and 'south/dog/copy0.png'" in note
+    assert "a copy of a training row may lie in the domain's validation rows" in note
+
+
 def test_images_outside_any_class_are_counted(tmp_path: Path) -> None:
     root = make_folder(tmp_path / "sites")
     save(root / "north" / "stray.png", 500)

@@ -93,7 +93,7 @@ def refuse_broken(broken: list[tuple[Path, str]], root: Path, looked_at_all: boo
 
 
 def shared_content(images: ImageSet, hashed: NDArray[np.uint8]) -> list[str]:
-    """Notes on identical files in different domains (the held-out one is no longer unseen) or in different classes."""
+    """Notes on identical files: in different domains (the held-out one is no longer unseen), classes, or side by side."""
     at: dict[bytes, list[int]] = defaultdict(list)
     for i, digest in enumerate(hashed):
         at[digest.tobytes()].append(i)
@@ -112,7 +112,28 @@ def shared_content(images: ImageSet, hashed: NDArray[np.uint8]) -> list[str]:
             f"contradiction: {_files(classes)} in more than one class with the same content, first "
             f"{_names(images, classes)}"
         )
-    return notes
+    return [*notes, *_copies(images, domain_of, twice)]
+
+
+def _copies(images: ImageSet, domain_of: NDArray[np.int64], twice: list[list[int]]) -> list[str]:
+    """A note on what lies more than once in one class of one domain: validation rows may be copies of training rows."""
+    found: dict[str, list[list[int]]] = defaultdict(list)
+    for rows in twice:
+        places: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for i in rows:
+            places[int(domain_of[i]), int(images.labels[i])].append(i)
+        for (domain, _), same in places.items():
+            if len(same) > 1:
+                found[images.domains[domain]].append(same)
+    if not found:
+        return []
+    counts = [f"{len(groups)} in domain '{domain}'" for domain, groups in found.items()]
+    more = f" and some in {len(counts) - TOLD} more domains" if len(counts) > TOLD else ""
+    first = next(iter(found.values()))
+    return [
+        f"copies: images occur twice or more in one class of a domain, {', '.join(counts[:TOLD])}{more}, first "
+        f"{_names(images, first)}; a copy of a training row may lie in the domain's validation rows"
+    ]
 
 
 def _files(groups: list[list[int]]) -> str:
