@@ -93,7 +93,7 @@ def refuse_broken(broken: list[tuple[Path, str]], root: Path, looked_at_all: boo
 
 
 def shared_content(images: ImageSet, hashed: NDArray[np.uint8]) -> list[str]:
-    """Notes on identical files: in different domains (the held-out one is no longer unseen), classes, or side by side."""
+    """Notes on identical files: in different domains (so the held-out one is seen), classes, or side by side."""
     at: dict[bytes, list[int]] = defaultdict(list)
     for i, digest in enumerate(hashed):
         at[digest.tobytes()].append(i)
