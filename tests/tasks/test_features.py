@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from farfield.bench.plan import make_plan
-from farfield.models import BACKBONES, ModelSpec, build_model, pin
+from farfield.models import BACKBONES, Model, ModelSpec, build_model, pin
 from farfield.models.resnet import ResNet
 from farfield.tasks import features, load_folder
 from farfield.tasks.features import FeatureError, open_task, with_features
@@ -53,8 +54,7 @@ def save_weights(folder: Path, seed: int) -> None:
 
 def reference(paths: list[Path]) -> torch.Tensor:
     """The backbone as a model builds it, on one image after the other."""
-    spec = ModelSpec(featurizer="resnet18", input_shape=(3, SIZE, SIZE), outputs=2, norm="freeze")
-    model = build_model(pin(spec, BACKBONES), seed=0).eval()
+    model = backbone()
     with torch.no_grad():
         rows = [model.features(torch.from_numpy(decode(p.read_bytes(), SIZE))[None] / 255) for p in paths]
     return torch.cat(rows)
@@ -72,11 +72,33 @@ def test_they_are_the_backbones_own_features_of_each_image_alone(tmp_path: Path)
     make_plan(task, algorithms=["fedavg"])
 
 
-def test_batchnorm_is_folded_into_the_convolutions() -> None:
+def backbone() -> Model:
+    """The backbone as a model builds it, with nothing folded."""
+    spec = ModelSpec(featurizer="resnet18", input_shape=(3, SIZE, SIZE), outputs=2, norm="freeze")
+    return build_model(pin(spec, BACKBONES), seed=0).eval()
+
+
+def test_batchnorm_is_folded_into_the_convolutions_and_the_function_stays_the_same() -> None:
     network, width, weights = features.frozen("resnet18")
     assert width == 512
     assert weights.startswith("resnet18.pth@sha256:")
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in network.modules())
+    plain = backbone().featurizer
+    assert any(isinstance(module, torch.nn.BatchNorm2d) for module in plain.modules())
+    x = torch.rand((5, 3, 48, 40), generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        expected, got = plain(x), network(x)
+    assert float(expected.std(0).mean()) > 0.01  # features that are all alike would prove nothing
+    torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_network_that_folding_would_change_is_left_as_it_is() -> None:
+    torch.manual_seed(0)
+    norm = torch.nn.BatchNorm2d(4)
+    with torch.no_grad():
+        norm.running_mean.uniform_(0.5, 1)  # type: ignore[union-attr]
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), norm).eval()  # not conv, then norm
+    assert features._folded(network) is network
 
 
 def test_the_second_time_nothing_is_computed_and_other_weights_make_new_features(
@@ -109,13 +131,34 @@ def test_an_image_that_broke_since_is_named_and_nothing_is_kept(tmp_path: Path, 
     assert not list(cache.glob("features/*"))
 
 
-def test_images_that_are_tensors_have_features_too() -> None:
-    g = torch.Generator().manual_seed(0)
-    domains = [Domain(n, torch.rand((10, 1, 8, 8), generator=g), torch.arange(10) % 2) for n in "ab"]
+def enlarged(images: np.ndarray, size: int) -> torch.Tensor:
+    """Images [n, c, h, h] enlarged between the centres of their pixels, written out with numpy."""
+    here = images.shape[-1]
+    at = np.clip((np.arange(size) + 0.5) * here / size - 0.5, 0, here - 1)
+    weights = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(here)[None]))
+    return torch.from_numpy((weights @ images @ weights.T).astype(np.float32))
+
+
+@pytest.mark.parametrize(("channels", "dtype"), [(1, "float32"), (1, "uint8"), (3, "float32"), (3, "uint8")])
+def test_images_that_are_tensors_have_the_backbones_features_too(channels: int, dtype: str) -> None:
+    raw = np.random.default_rng(0).integers(0, 256, (20, channels, 8, 8)).astype(np.uint8)
+    raw[:, :1] //= 4  # channels of another brightness, so that their order shows
+    x = torch.from_numpy(raw) if dtype == "uint8" else torch.from_numpy(raw.astype(np.float32) / 255)
+    domains = tuple(Domain(n, part, torch.arange(10) % 2) for n, part in zip("ab", x.split(10), strict=True))
+    spec = ModelSpec(input_shape=(channels, 8, 8), outputs=2)
+    task = with_features(Task("digits", "classification", domains, ("x", "y"), spec), "resnet18")
+    model, pixels = backbone(), enlarged(raw / 255.0, SIZE)
+    with torch.no_grad():
+        expected = model.features(torch.cat([pixels] * 3, 1) if channels == 1 else pixels)
+        other = model.features(pixels.flip(1) if channels == 3 else torch.cat([pixels * 0.9] * 3, 1))
+    got = torch.cat([domain.x for domain in task.domains])
+    torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3)
+    assert float((other - expected).abs().max()) > 0.02  # what a slip would change is more than what is allowed
+    assert [domain.y.tolist() for domain in task.domains] == [[0, 1] * 5] * 2
+
+
+def test_vectors_have_no_features_of_a_backbone() -> None:
     spec = ModelSpec(input_shape=(1, 8, 8), outputs=2)
-    task = with_features(Task("digits", "classification", tuple(domains), ("x", "y"), spec), "resnet18")
-    assert [d.x.shape for d in task.domains] == [(10, 512)] * 2
-    assert not torch.equal(task.domains[0].x[0], task.domains[0].x[1])
     vectors = Task(
         "v",
         "classification",
@@ -187,6 +230,19 @@ def test_a_ready_file_that_cannot_be_used_is_named(data: Path, changed: dict[str
     ready(data / "pacs_feat_efficientnet_lite0.npz", **changed)
     with pytest.raises(FeatureError, match=sentence):
         open_task("pacs", features="cached")
+
+
+def test_features_of_a_public_set_are_checked_and_told_about_as_its_images_are(data: Path) -> None:
+    root = make_folder(data / "PACS", {**PACS, "photo": {"dog": 12}})
+    shutil.copy(root / "sketch" / "dog" / "000.png", root / "sketch" / "dog" / "copy.png")
+    notes = open_task("pacs", features="cached:resnet18").notes
+    assert any("domain 'photo' has images of one class only" in note for note in notes)
+    assert any(note.startswith("copies: ") for note in notes)
+    assert notes == open_task("pacs").notes
+    for path in sorted((root / "cartoon").rglob("*.png"))[:9]:
+        path.unlink()
+    with pytest.raises(ImageError, match=r"domain 'cartoon' .* has 3 images, and a domain needs at least 10"):
+        open_task("pacs", features="cached:resnet18")
 
 
 def test_a_size_and_features_do_not_go_together(data: Path) -> None:

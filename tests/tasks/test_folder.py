@@ -63,6 +63,7 @@ def test_rows_are_views_of_one_memory_map_and_raise_no_warning(tmp_path: Path) -
 
 def test_the_second_load_reads_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_folder(tmp_path / "sites")
+    monkeypatch.setattr(pixels, "SETTLED", 0)
     before = load_folder(root, size=16)
 
     def fail(*arguments: Any) -> None:
@@ -90,6 +91,43 @@ def test_a_copy_of_the_folder_finds_the_same_pixels_and_a_changed_file_makes_new
     assert changed.fingerprint != before.fingerprint
     assert not torch.equal(changed.domains[0].x[0], before.domains[0].x[0])
     assert torch.equal(changed.domains[0].x[1:], before.domains[0].x[1:])
+
+
+def same_looking(root: Path, shade: int) -> Path:
+    """A folder whose names, sizes and times do not depend on the shade of its pictures."""
+    for domain in ("a", "b"):
+        for label in ("cat", "dog"):
+            (root / domain / label).mkdir(parents=True, exist_ok=True)
+            for number in range(5):
+                path = root / domain / label / f"{number}.ppm"
+                Image.new("RGB", (8, 8), (shade, number, ord(domain) + ord(label[0]))).save(path)
+                os.utime(path, (1_000_000_000, 1_000_000_000))
+    return root
+
+
+def test_folders_that_look_the_same_from_outside_keep_their_own_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pixels, "SETTLED", 0)  # so that hashes are kept of files as young as these
+    first = load_folder(same_looking(tmp_path / "x" / "sites", 10), size=8)
+    second = load_folder(same_looking(tmp_path / "y" / "sites", 20), size=8)
+    assert [int(task.domains[0].x[0, 0, 0, 0]) for task in (first, second)] == [10, 20]
+    assert first.fingerprint != second.fingerprint
+    time.sleep(0.05)  # more than a tick of the file system's clock
+    third = load_folder(same_looking(tmp_path / "y" / "sites", 30), size=8)
+    assert int(third.domains[0].x[0, 0, 0, 0]) == 30
+
+
+def test_hashes_of_files_that_were_written_just_now_are_not_kept(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = same_looking(tmp_path / "sites", 10)  # the time of the content is long ago, that of the inode is not
+    monkeypatch.setattr(pixels, "SETTLED", 3600 * 10**9)
+    load_folder(root, size=8)
+    assert not list(cache.glob("hashes/*"))
+    monkeypatch.setattr(pixels, "SETTLED", 0)
+    load_folder(root, size=8)
+    assert len(list(cache.glob("hashes/*.npy"))) == 1
 
 
 def test_another_size_is_another_array_of_the_same_images(tmp_path: Path, cache: Path) -> None:
@@ -216,6 +254,17 @@ def test_the_same_content_in_two_domains_or_two_classes_is_told(tmp_path: Path) 
     assert "'south/cat/wrong.png' and 'south/dog/001.png'" in contradiction
 
 
+def test_copies_inside_one_domain_are_told(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "sites")
+    for number in (0, 1):
+        shutil.copy(root / "south" / "dog" / f"00{number}.png", root / "south" / "dog" / f"copy{number}.png")
+    shutil.copy(root / "west" / "cat" / "002.png", root / "west" / "cat" / "copy.png")
+    (note,) = load_folder(root, size=16).notes
+    assert note.startswith("copies: ")
+    assert "2 in domain 'south', 1 in domain 'west', first 'south/dog/000.png' and 'south/dog/copy0.png'" in note
+    assert "a copy of a training row may lie in the domain's validation rows" in note
+
+
 def test_images_outside_any_class_are_counted(tmp_path: Path) -> None:
     root = make_folder(tmp_path / "sites")
     save(root / "north" / "stray.png", 500)
@@ -236,6 +285,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
         written.append(put(file, chunk))
 
+    monkeypatch.setattr(pixels, "SETTLED", 0)
     monkeypatch.setattr(array_cache, "_put", full)
     with pytest.raises(
         array_cache.CacheError, match=r"is full: .* nothing was kept of it; make room, or set FARFIELD_CACHE"

@@ -12,11 +12,12 @@ import torch
 from farfield.bench.plan import make_plan
 from farfield.bench.settings import PlanError
 from farfield.tasks import describe, load
-from farfield.tasks.image_sets import DOMAINNET_TEN, SETS
+from farfield.tasks.image_sets import SETS
 from farfield.tasks.images import ImageError
 from farfield.tasks.partition import Partition, make_clients
 from farfield.tasks.registry import load as registry_load
 from farfield.tasks.store import MissingData
+from farfield.tasks.task import Task
 from tests.tasks.image_files import make_folder, save
 from tests.tasks.real import needs_data
 
@@ -93,10 +94,22 @@ def test_office_home_and_office_caltech_are_found_under_their_spellings(data: Pa
 
 
 def test_domainnet_10_has_the_ten_classes_and_no_other(data: Path) -> None:
-    classes = dict.fromkeys((*DOMAINNET_TEN, "zebra", "sea_turtle"), 2)
+    fedbn = (
+        "bird",
+        "feather",
+        "headphones",
+        "ice_cream",
+        "teapot",
+        "tiger",
+        "whale",
+        "windmill",
+        "wine_glass",
+        "zebra",
+    )
+    classes = dict.fromkeys((*fedbn, "airplane", "sea_turtle"), 2)
     make_folder(data / "domain_net", {"clipart": classes, "quickdraw": classes})
     ten = load("domainnet-10")
-    assert ten.classes == tuple(sorted(DOMAINNET_TEN))
+    assert ten.classes == fedbn
     assert [len(d) for d in ten.domains] == [20, 20]
     assert len(load("domainnet").classes) == 12
 
@@ -135,6 +148,69 @@ def test_a_task_without_an_official_split_says_so(data: Path) -> None:
 def test_a_split_file_that_cannot_be_used_is_named(data: Path, text: str, sentence: str) -> None:
     root = make_folder(data / "PACS", PACS)
     (root / "splits.csv").write_text(text)
+    with pytest.raises(ImageError, match=sentence):
+        load("pacs")
+
+
+def official_parts(task: Task) -> list[tuple[list[int], list[int]]]:
+    """Training and validation rows of each domain under the official split."""
+    made = make_clients(task.domains, partition=Partition(), validation="official", seed=0, kind="classification")
+    return [(shard.train[0][1].tolist(), shard.validation[0][1].tolist()) for shard in made]
+
+
+def test_test_rows_and_files_that_are_not_listed_are_in_neither_part_and_that_is_told(data: Path) -> None:
+    root = make_folder(data / "PACS", PACS)
+    part = {"000": "val", "001": "test", "002": "train", "003": "train", "004": "train"}  # 005 is not listed
+    lines = [f"{d}/{c}/{n}.png,{s}" for d in PACS for c in ("dog", "house") for n, s in part.items()]
+    (root / "splits.csv").write_text("\n".join(["path,split", *lines, "photo/dog/gone.png,val"]))
+    task = load("pacs")
+    assert official_parts(task) == [([2, 3, 4, 8, 9, 10], [0, 6])] * 4
+    assert [len(domain) for domain in task.domains] == [12] * 4  # held out, a domain is measured on all of them
+    assert (
+        "with --validation official, 8 marked as test and 8 that are not listed of 48 images are neither trained on "
+        "nor used for validation, as 'splits.csv' says"
+    ) in task.notes
+    assert "1 images that the official split lists are not here, first 'photo/dog/gone.png'" in task.notes
+
+
+@pytest.mark.parametrize(("images", "lists"), [("", ""), ("kfold", ""), ("kfold", "kfold"), ("images", "splits")])
+def test_the_lists_that_pacs_is_published_with_are_an_official_split(data: Path, images: str, lists: str) -> None:
+    make_folder(data / "PACS" / images, PACS)
+    where = data / "PACS" / lists
+    where.mkdir(exist_ok=True)
+    for domain in PACS:
+        for name, numbers in {"train": (1, 2, 3, 4), "crossval": (0, 5), "test": range(6)}.items():
+            lines = [f"{domain}/{c}/00{i}.png {k}\n" for k, c in enumerate(("dog", "house"), 1) for i in numbers]
+            (where / f"{domain}_{name}_kfold.txt").write_text("".join(lines))
+    task = load("pacs")
+    assert official_parts(task) == [([1, 2, 3, 4, 7, 8, 9, 10], [0, 5, 6, 11])] * 4
+    assert not any("official" in note for note in task.notes)
+
+
+def test_domainnets_test_lists_are_its_official_validation(data: Path) -> None:
+    classes = {"bird": 5, "zebra": 5, "axe": 5}
+    root = make_folder(data / "domain_net", {"clipart": classes, "real": classes})
+    for domain in ("clipart", "real"):
+        for name, numbers in {"train": (0, 1, 2), "test": (3, 4)}.items():
+            lines = [f"{domain}/{c}/00{i}.png {k}" for k, c in enumerate(sorted(classes)) for i in numbers]
+            (root / f"{domain}_{name}.txt").write_text("\n".join(lines))
+    assert official_parts(load("domainnet")) == [([0, 1, 2, 5, 6, 7, 10, 11, 12], [3, 4, 8, 9, 13, 14])] * 2
+    ten = load("domainnet-10")
+    assert official_parts(ten) == [([0, 1, 2, 5, 6, 7], [3, 4, 8, 9])] * 2
+    assert not any("split lists" in note for note in ten.notes)  # axes are listed and not wanted, so not missed
+
+
+@pytest.mark.parametrize(
+    ("train", "sentence"),
+    [
+        ("photo/dog/000.png 1\nphoto/dog/001.png", "line 2 of '.*photo_train_kfold.txt' is 'photo/dog/001.png'"),
+        ("photo/dog/005.png 1", "photo_crossval_kfold.txt' gives 'photo/dog/005.png' to val, but it is in train"),
+    ],
+)
+def test_a_list_that_cannot_be_used_is_named(data: Path, train: str, sentence: str) -> None:
+    root = make_folder(data / "PACS", PACS)
+    (root / "photo_train_kfold.txt").write_text(train)
+    (root / "photo_crossval_kfold.txt").write_text("photo/dog/005.png 1\n")
     with pytest.raises(ImageError, match=sentence):
         load("pacs")
 

@@ -27,10 +27,10 @@ from farfield.errors import UserError
 from farfield.models import BACKBONES, ModelSpec, build_model, pin
 from farfield.tasks import registry
 from farfield.tasks.array_cache import cached_array
-from farfield.tasks.folder import at_size, make_domains
+from farfield.tasks.folder import at_size, described, make_domains, official
 from farfield.tasks.image_sets import SETS, list_public
 from farfield.tasks.images import ImageInput, ImageSet, in_order, progress_bar
-from farfield.tasks.pixels import Kept, read_chunk, refuse_broken, shared_content
+from farfield.tasks.pixels import Kept, read_chunk, refuse_broken
 from farfield.tasks.store import MissingData, locate
 from farfield.tasks.task import Domain, Task
 
@@ -83,8 +83,8 @@ def _named(name: str, backbone: str) -> Task:
     if public is None:
         return with_features(registry.load(name), backbone)
     images = list_public(public)
-    x, about, made = image_features(images, backbone)
-    notes = (*images.notes, *shared_content(images, Kept.of(images).hashed))
+    kept, notes = described(images)
+    x, about, made = image_features(images, backbone, kept)
     return _task(name, make_domains(images, x), images.classes, about, public.summary, public.source, notes, made)
 
 
@@ -134,11 +134,11 @@ def _backbone(features: str) -> str:
     return backbone
 
 
-def image_features(images: ImageSet, backbone: str) -> tuple[Tensor, str, ImageInput]:
+def image_features(images: ImageSet, backbone: str, kept: Kept | None = None) -> tuple[Tensor, str, ImageInput]:
     """Features [n, d] of the files, float32 over a memory map, a line that says what they are, and how to make more."""
     _, width, weights = frozen(backbone)
     made = ImageInput(INPUT, backbone, weights)
-    kept = Kept.of(images)
+    kept = kept or Kept.of(images)
     key = kept.key("features", VERSION, backbone, weights, INPUT)
     x = cached_array(
         "features", key, shape=(len(images), width), dtype="float32", make=lambda: file_features(images, made)
@@ -293,7 +293,7 @@ def ready_features(task: str, path: Path) -> Task:
     split = arrays.get("split")
     made = []
     for name, part in zip(domains, rows, strict=True):
-        held = None if split is None else torch.from_numpy(np.flatnonzero(split[part] == 1))
-        made.append(Domain(name, x[part], y[part], held if held is not None and 0 < len(held) < len(part) else None))
+        parts = np.zeros(len(part)) if split is None else split[part]  # 0 is training, 1 validation
+        made.append(Domain(name, x[part], y[part], *official(parts == 1, (parts != 0) & (parts != 1))))
     note = f"features are read from the ready file '{path}', not computed from images here"
     return _task(task, tuple(made), classes, f"features of file {digest}", task, str(path.name), (note,))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from farfield.models.spec import ModelSpec
 from farfield.tasks.images import ImageError, ImageInput, ImageSet
@@ -58,8 +59,7 @@ def image_task(
     """A task of the listed images at this size. Everything unusual about them is in its notes."""
     if not SIZES[0] <= size <= SIZES[1]:
         raise ImageError(f"images of {size} × {size} cannot be made; choose a size from {SIZES[0]} to {SIZES[1]}")
-    check_images(images, least)
-    kept = Kept.of(images)
+    kept, notes = described(images, least)
     x = pixels(images, kept.hashed, size)
     return Task(
         name=name,
@@ -76,11 +76,18 @@ def image_task(
         defaults=DEFAULTS if defaults is None else {**DEFAULTS, **defaults},
         description=description,
         source=source,
-        notes=(*images.notes, *_class_notes(images), *shared_content(images, kept.hashed)),
+        notes=notes,
         fingerprint=kept.key(images.domains, images.sizes, images.classes, images.labels.tolist(), size),
         images=images,
         input=ImageInput(size),
     )
+
+
+def described(images: ImageSet, least: int = LEAST_IMAGES) -> tuple[Kept, tuple[str, ...]]:
+    """What is known of the files' content, and everything unusual about them; what cannot be used is refused."""
+    check_images(images, least)
+    kept = Kept.of(images)
+    return kept, (*images.notes, *_class_notes(images), *shared_content(images, kept.hashed))
 
 
 def make_domains(images: ImageSet, x: torch.Tensor) -> tuple[Domain, ...]:
@@ -88,11 +95,17 @@ def make_domains(images: ImageSet, x: torch.Tensor) -> tuple[Domain, ...]:
     y = torch.from_numpy(images.labels)
     domains = []
     for name, part in images.spans():
-        held = None
-        if images.held is not None and 0 < images.held[part].sum() < part.stop - part.start:
-            held = torch.from_numpy(np.flatnonzero(images.held[part]))
-        domains.append(Domain(name, x[part], y[part], held))
+        held = images.held[part] if images.held is not None else np.zeros(part.stop - part.start, dtype=bool)
+        outside = images.outside[part] if images.outside is not None else np.zeros_like(held)
+        domains.append(Domain(name, x[part], y[part], *official(held, outside)))
     return tuple(domains)
+
+
+def official(held: NDArray[np.bool_], outside: NDArray[np.bool_]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Row numbers of validation rows and of those in neither part; None twice where a part would be empty."""
+    if not held.any() or bool((held | outside).all()):
+        return None, None
+    return torch.from_numpy(np.flatnonzero(held)), torch.from_numpy(np.flatnonzero(outside))
 
 
 def at_size(task: Task, size: int) -> Task:

@@ -41,6 +41,8 @@ class ImageSet:
     notes: tuple[str, ...] = ()
     #: Whether a file belongs to the official validation split; None where there is no split.
     held: NDArray[np.bool_] | None = field(default=None)
+    #: Whether that split gives a file to neither training nor validation.
+    outside: NDArray[np.bool_] | None = field(default=None)
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -32,19 +32,19 @@ def list_folder(
     if not root.is_dir():
         raise ImageError(f"'{root}' is no folder; give one that holds {EXPECTED}")
     top = _unwrapped(root)
-    known_domains, known_classes = _spellings(domains), _spellings(classes)
+    known_domains, known_classes = spellings(domains), spellings(classes)
     wanted = None if only_classes is None else set(only_classes)
     found: list[tuple[str, str, str]] = []
     notes: list[str] = []
     for folder in _folders(top):
-        domain = folder.name if known_domains is None else known_domains.get(_plain(folder.name))
+        domain = folder.name if known_domains is None else known_domains.get(plain(folder.name))
         if domain is None:
             continue
         before = len(found)
         for class_folder in _class_folders(folder):
             label = class_folder.name
             if known_classes is not None:
-                label = known_classes.get(_plain(label), "")
+                label = known_classes.get(plain(label), "")
             if not label or (wanted is not None and label not in wanted):
                 continue
             paths = images_in(class_folder)
@@ -76,7 +76,8 @@ def _refuse_shallow(root: Path, folder: Path) -> None:
 def _unwrapped(root: Path) -> Path:
     """The folder that holds the domains: further down where a folder holds just one other and no images."""
     while True:
-        folders = _folders(root)
+        # A folder of lists or texts (`splits/`) beside the one with the images is no domain.
+        folders = [folder for folder in _folders(root) if _folders(folder) or _here(folder)]
         if len(folders) != 1 or _here(root) or not any(_folders(inner) for inner in _folders(folders[0])):
             return root
         root = folders[0]
@@ -115,12 +116,13 @@ def is_image(name: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
 
 
-def _spellings(names: Mapping[str, Iterable[str]] | None) -> dict[str, str] | None:
+def spellings(names: Mapping[str, Iterable[str]] | None) -> dict[str, str] | None:
+    """From every plain spelling to the name that is wanted; None if any name is."""
     if names is None:
         return None
-    return {_plain(other): name for name, others in names.items() for other in (name, *others)}
+    return {plain(other): name for name, others in names.items() for other in (name, *others)}
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name without what spellings differ in: case, spaces, dashes, underscores."""
     return "".join(c for c in name.lower() if c.isalnum())

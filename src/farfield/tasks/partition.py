@@ -216,9 +216,11 @@ def official_rows(domain: Domain) -> tuple[Tensor, Tensor]:
     """Training and validation rows as the data set's own split has them."""
     if domain.validation is None:
         raise ValueError("the data set has no official split; give a share of the rows for validation, such as 0.1")
-    in_validation = torch.zeros(len(domain), dtype=torch.bool)
-    in_validation[domain.validation] = True
-    return (~in_validation).nonzero().squeeze(1), in_validation.nonzero().squeeze(1)
+    part = torch.zeros(len(domain), dtype=torch.int8)
+    part[domain.validation] = 1
+    if domain.outside is not None:
+        part[domain.outside] = 2
+    return (part == 0).nonzero().squeeze(1), (part == 1).nonzero().squeeze(1)
 
 
 def make_clients(
@@ -279,8 +281,8 @@ def make_clients(
                 shuffle = generator(seed, "split", "train", domain.name)
                 if partition.kind == "split-published":
                     # The published code rounds down a share of the size before the hold-out was rounded.
-                    share = len(v) / len(domain) if validation == OFFICIAL else validation
-                    nominal = float((1 - Fraction(str(share))) * len(domain))
+                    share = 0 if validation == OFFICIAL else Fraction(str(validation))
+                    nominal = float(len(t) if validation == OFFICIAL else (1 - share) * len(domain))
                     dealt = deal_in_order(len(t), k, nominal, shuffle)
                 else:
                     dealt = deal_evenly(len(t), k, shuffle)

@@ -1,12 +1,14 @@
 """Images decoded once into a memory-mapped array, found again by what the files contain.
 
 Every file is read and hashed; the pixels are kept under a key made of these hashes. So that this is not done again at
-every start, the hashes themselves are kept under a key of paths, sizes and times, which costs no reading.
+every start, the hashes themselves are kept under a key of what the file system says of the files (folder, path, size,
+inode, times), which costs no reading.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,11 +27,15 @@ VERSION = "1"
 CHUNK = 64
 #: Names of broken files that are told; with more than STOP of them there is no point in looking on.
 TOLD, STOP = 5, 100
+#: Nanoseconds after which a file's times can be trusted: one that is written twice within a tick of the file system's
+#: clock has the same times before and after, so hashes of files that are younger than this are not kept.
+SETTLED = 2_000_000_000
 
 
 def digests(images: ImageSet) -> NDArray[np.uint8]:
     """The sha256 of every file, [n, 32]. Files are read only if one of them has changed since the last time."""
-    key = _stat_key(images)
+    now = time.time_ns()
+    key, newest = _stat_key(images)
     known = read_small("hashes", key)
     if known is not None and known.shape == (len(images), 32):
         return known
@@ -38,7 +44,8 @@ def digests(images: ImageSet) -> NDArray[np.uint8]:
         for start, part in zip(range(0, len(images), CHUNK), in_order(_hash_files, _chunks(images)), strict=True):
             hashed[start : start + len(part)] = part
             advance(len(part))
-    write_small("hashes", key, hashed)
+    if newest <= now - SETTLED:
+        write_small("hashes", key, hashed)
     return hashed
 
 
@@ -86,7 +93,7 @@ def refuse_broken(broken: list[tuple[Path, str]], root: Path, looked_at_all: boo
 
 
 def shared_content(images: ImageSet, hashed: NDArray[np.uint8]) -> list[str]:
-    """Notes on identical files in different domains (the held-out one is no longer unseen) or in different classes."""
+    """Notes on identical files: in different domains (so the held-out one is seen), classes, or side by side."""
     at: dict[bytes, list[int]] = defaultdict(list)
     for i, digest in enumerate(hashed):
         at[digest.tobytes()].append(i)
@@ -105,7 +112,28 @@ def shared_content(images: ImageSet, hashed: NDArray[np.uint8]) -> list[str]:
             f"contradiction: {_files(classes)} in more than one class with the same content, first "
             f"{_names(images, classes)}"
         )
-    return notes
+    return [*notes, *_copies(images, domain_of, twice)]
+
+
+def _copies(images: ImageSet, domain_of: NDArray[np.int64], twice: list[list[int]]) -> list[str]:
+    """A note on what lies more than once in one class of one domain: validation rows may be copies of training rows."""
+    found: dict[str, list[list[int]]] = defaultdict(list)
+    for rows in twice:
+        places: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for i in rows:
+            places[int(domain_of[i]), int(images.labels[i])].append(i)
+        for (domain, _), same in places.items():
+            if len(same) > 1:
+                found[images.domains[domain]].append(same)
+    if not found:
+        return []
+    counts = [f"{len(groups)} in domain '{domain}'" for domain, groups in found.items()]
+    more = f" and some in {len(counts) - TOLD} more domains" if len(counts) > TOLD else ""
+    first = next(iter(found.values()))
+    return [
+        f"copies: images occur twice or more in one class of a domain, {', '.join(counts[:TOLD])}{more}, first "
+        f"{_names(images, first)}; a copy of a training row may lie in the domain's validation rows"
+    ]
 
 
 def _files(groups: list[list[int]]) -> str:
@@ -142,12 +170,18 @@ def _hash_files(paths: list[Path]) -> NDArray[np.uint8]:
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 32)
 
 
-def _stat_key(images: ImageSet) -> str:
-    digest = hashlib.sha256()
+def _stat_key(images: ImageSet) -> tuple[str, int]:
+    """A key of what the file system says of the files, and the latest time at which one of them was changed.
+
+    The time of the inode's last change is in it because no program can set it back, as it can that of the content.
+    """
+    digest = hashlib.sha256(f"{images.root.resolve()}\n".encode())
+    newest = 0
     for path in images.paths:
-        status = (images.root / path).stat()
-        digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:40]
+        s = (images.root / path).stat()
+        digest.update(f"{path}\0{s.st_size}\0{s.st_mtime_ns}\0{s.st_ctime_ns}\0{s.st_ino}\n".encode())
+        newest = max(newest, s.st_mtime_ns, s.st_ctime_ns)
+    return digest.hexdigest()[:40], newest
 
 
 def _reason(error: Exception) -> str:

@@ -28,6 +28,8 @@ class Domain:
     y: torch.Tensor
     #: Row numbers that the data set's own split sets aside for validation; None where it has no split.
     validation: torch.Tensor | None = None
+    #: Row numbers that this split gives to neither training nor validation, such as its test rows.
+    outside: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
