@@ -89,7 +89,7 @@ def refuse_broken(broken: list[tuple[Path, str]], root: Path, looked_at_all: boo
     more = f" and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
     so_far = "" if looked_at_all else " so far"
     count = f"{len(broken)} image{'s' if len(broken) > 1 else ''}{so_far}"
-    raise ImageError(f"{count} in '{root}' cannot be decoded: {names}{more}; mend or remove them (nothing was cached)")
+    raise ImageError(f"{count} in '{root}' cannot be decoded: {names}{more}; mend or remove them (no array was cached)")
 
 
 def shared_content(images: ImageSet, hashed: NDArray[np.uint8]) -> list[str]:
