@@ -20,10 +20,9 @@ Rows = NDArray[np.int64]
 def copies_noted(key: Keys, owner: Rows, domains: Sequence[str], name_rows: Callable[[Rows], str]) -> list[str]:
     """Notes on rows with the same key, across domains and inside them. `owner` is the number of a row's domain."""
     _, group = np.unique(key, return_inverse=True)
-    pair, inside = np.unique(np.stack([group, owner], axis=1), axis=0, return_inverse=True)
     # A pair is a row's content in a domain: contents in several pairs are in several domains.
-    in_domains = np.bincount(pair[:, 0])[group]
-    inside = inside.reshape(-1)
+    pair, inside = np.unique(group * len(domains) + owner, return_inverse=True)
+    in_domains = np.bincount(pair // len(domains))[group]
     here = np.bincount(inside)[inside]
     notes = []
     shared = np.flatnonzero(in_domains > 1)
