@@ -129,3 +129,18 @@ def test_a_tasks_own_partition_comes_with_its_clients_or_not_at_all() -> None:
     assert (plan.partition, plan.clients, plan.cohort, len(plan.held_out)) == ("domain", None, None, 6)
     plan = make_plan(task, algorithms=["fedavg"], rounds=1, clients=20)
     assert (plan.partition, plan.clients, plan.cohort) == ("split", 20, None)
+
+
+def test_some_of_a_presets_methods_run_without_the_settings_of_the_others() -> None:
+    plan = make_plan(load_task("rotated-digits"), **with_preset("fediir/pacs", {"algorithms": ["fedavg"]}))
+    assert plan.algorithms == ("fedavg",)
+    assert plan.settings["fedavg"]["lr"] == 0.001
+    plan = make_plan(load_task("rotated-digits"), **with_preset("fedcir/pacs", {"algorithms": ["fedavg", "fedcir"]}))
+    assert plan.settings["fedcir"]["lambda_reg"] == 0.5
+
+
+def test_every_preset_says_in_a_whole_sentence_what_it_is() -> None:
+    for name in names():
+        about = load(name).about
+        assert about.count("(") == about.count(")")
+        assert not about.endswith((",", ";", ":", "see"))

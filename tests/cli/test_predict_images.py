@@ -47,14 +47,14 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pixels(farfield: Command) -> None:
     ran = farfield("train", "--data", "sites", "--image-size", "16", *SMALL)
     assert ran.code == 0, ran.err
-    assert "farfield bench --data sites --image-size 16 --algorithms fedavg" in ran.out
+    assert "farfield bench --data sites --algorithms fedavg --image-size 16" in ran.out
 
 
 @pytest.fixture
 def frozen(farfield: Command) -> None:
     ran = farfield("train", "--data", "sites", "--features", "cached:resnet18", *SMALL)
     assert ran.code == 0, ran.err
-    assert "farfield bench --data sites --features cached:resnet18 --algorithms fedavg" in ran.out
+    assert "farfield bench --data sites --algorithms fedavg --features cached:resnet18" in ran.out
     features.frozen.cache_clear()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from typing import Any
 
+from farfield.algorithms import params_of
 from farfield.errors import UserError
 
 #: What a preset may say besides `task` and `[set]`; each is the option of the same name.
@@ -53,7 +55,10 @@ def load(name: str) -> Preset:
     unknown = set(content) - {"task", "set", *OPTIONS}
     if unknown:
         raise UserError(f"preset '{name}' says '{sorted(unknown)[0]}', which is no option of a bench")
-    about = text.splitlines()[0].lstrip("# ")
+    comment = " ".join(
+        line.lstrip("# ") for line in itertools.takewhile(lambda x: x.startswith("#"), text.splitlines())
+    )
+    about = comment.partition(". ")[0].rstrip(".")
     options = {key: value for key, value in content.items() if key in OPTIONS}
     return Preset(name, content["task"], about, options, _dotted(content.get("set", {})))
 
@@ -70,7 +75,20 @@ def with_preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(options.get("communications"), str):
         numbers = [int(part) for part in options["communications"].split(",")]
         options["communications"] = numbers if len(numbers) > 1 else numbers[0]
-    return {**options, **chosen, "settings": {**preset.settings, **chosen.get("settings", {})}}
+    options |= chosen
+    # Whoever runs only some of a preset's methods has no use for the settings of the others.
+    wanted = {key: value for key, value in preset.settings.items() if _is_for(key, options["algorithms"])}
+    return {**options, "settings": {**wanted, **chosen.get("settings", {})}}
+
+
+def _is_for(key: str, algorithms: Sequence[str]) -> bool:
+    """Whether a setting concerns one of these methods, or the model that all of them share."""
+    owner, _, field = key.rpartition(".")
+    if owner == "model" or key == "augment":
+        return True
+    if owner:
+        return any(owner == name or owner in name.split("+") for name in algorithms)
+    return any(field in params_of(name).model_fields for name in algorithms)
 
 
 def _dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -79,7 +79,15 @@ def _tasks() -> list[dict[str, Any]]:
 
 def _presets() -> list[dict[str, Any]]:
     loaded = [presets.load(name) for name in presets.names()]
-    return [{"name": p.name, "task": p.task, "available": p.task in task_names(), "about": p.about} for p in loaded]
+    return [
+        {
+            "name": p.name,
+            "task": p.task,
+            "available": p.task in task_names() and describe(p.task).available,
+            "about": p.about,
+        }
+        for p in loaded
+    ]
 
 
 def _engines() -> list[dict[str, Any]]:
