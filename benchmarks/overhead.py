@@ -24,7 +24,7 @@ from farfield.algorithms import build
 from farfield.federation.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import ModelSpec, build_model
-from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.task import Domain
 
 GOAL = 1.10

@@ -9,7 +9,7 @@ import torch
 from farfield.federation.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import Model, ModelSpec, build_model
-from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.task import Domain, Task
 
 SPEC = ModelSpec(featurizer="mlp", input_shape=(4,), outputs=3, hidden=(6,))

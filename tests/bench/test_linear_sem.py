@@ -12,7 +12,7 @@ from farfield.bench.plan import Job, make_plan
 from farfield.math import population_risk
 from farfield.records import RunFolder
 from farfield.records.sealed import open_sealed
-from farfield.tasks.linear_sem import LinearSEM
+from farfield.tasks.sets.linear_sem import LinearSEM
 
 # golden: fedloe_linear_sem, three domains with σ2² = .1, 1, 4
 ERM = [0.19047619047619038, 0.3809523809523808, 0.32380952380952355, -0.6476190476190479]

@@ -15,7 +15,7 @@ from farfield.bench.plan import Job, Plan, make_plan
 from farfield.bench.prepare import run_data
 from farfield.bench.settings import PlanError
 from farfield.errors import UserError
-from farfield.tasks.preparation import FittedTable
+from farfield.tasks.own.preparation import FittedTable
 from farfield.tasks.task import Task
 from tests.tasks.tables import visits, write
 

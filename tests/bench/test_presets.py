@@ -134,7 +134,7 @@ def test_a_tasks_own_partition_comes_with_its_clients_or_not_at_all() -> None:
 def test_some_of_a_presets_methods_run_without_the_settings_of_the_others() -> None:
     plan = make_plan(load_task("rotated-digits"), **with_preset("fediir/pacs", {"algorithms": ["fedavg"]}))
     assert plan.algorithms == ("fedavg",)
-    assert plan.settings["fedavg"]["lr"] == 0.001
+    assert plan.settings["fedavg"]["lr"] == 2.5e-3
     plan = make_plan(load_task("rotated-digits"), **with_preset("fedcir/pacs", {"algorithms": ["fedavg", "fedcir"]}))
     assert plan.settings["fedcir"]["lambda_reg"] == 0.5
 

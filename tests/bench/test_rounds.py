@@ -13,7 +13,7 @@ from farfield.bench.api import bench
 from farfield.bench.plan import Job, Plan, make_plan
 from farfield.bench.settings import PlanError
 from farfield.errors import UserError
-from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.clients.partition import Partition, make_clients
 from tests.toy import task as toy_task
 
 

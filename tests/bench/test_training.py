@@ -12,9 +12,10 @@ import farfield as ff
 from farfield.bench import TrainedModel
 from farfield.models import ModelSpec
 from farfield.models.resnet import ResNet
-from farfield.tasks import Domain, Task, features, image_files
-from farfield.tasks.features import ready_features, with_features
-from farfield.tasks.images import ImageInput
+from farfield.tasks import Domain, Task
+from farfield.tasks.images import features, image_files
+from farfield.tasks.images.features import ready_features, with_features
+from farfield.tasks.images.files import ImageInput
 from tests.tasks.image_files import make_folder
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farfield.tasks.catalogue import CATALOGUE
-from farfield.tasks.data_set import RemoteFile
-from farfield.tasks.store import VARIABLE
+from farfield.tasks.data_folder.catalogue import CATALOGUE
+from farfield.tasks.data_folder.data_set import RemoteFile
+from farfield.tasks.data_folder.store import VARIABLE
 from tests.tasks.loopback import serving
 from tests.tasks.small_sets import arrays, save
 

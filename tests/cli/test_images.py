@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from farfield.models.resnet import ResNet
-from farfield.tasks import features
+from farfield.tasks.images import features
 from farfield.tasks.registry import load
 from tests.tasks.image_files import make_folder, save
 

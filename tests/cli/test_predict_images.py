@@ -14,8 +14,9 @@ import torch
 
 import farfield as ff
 from farfield.models.resnet import ResNet
-from farfield.tasks import Task, features
-from farfield.tasks.features import with_features
+from farfield.tasks import Task
+from farfield.tasks.images import features
+from farfield.tasks.images.features import with_features
 from tests.tasks.image_files import make_folder, picture, save
 from tests.tasks.tables import visits, write
 

@@ -17,7 +17,7 @@ from farfield.federation.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import build_model
 from farfield.protocol.cohort import cohort
-from farfield.tasks.partition import Partition, Shard, make_clients
+from farfield.tasks.clients.partition import Partition, Shard, make_clients
 from tests.toy import SPEC, domain
 
 ROUNDS = 4

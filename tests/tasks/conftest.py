@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from farfield.tasks.data_folder.store import VARIABLE
 from farfield.tasks.registry import load
-from farfield.tasks.store import VARIABLE
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farfield.tasks.store import locate
+from farfield.tasks.data_folder.store import locate
 
 
 def needs_data(*names: str) -> pytest.MarkDecorator:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from farfield.tasks.array_sets import SETS, Arrays, DamagedData, available, read
-from farfield.tasks.store import MissingData
+from farfield.tasks.data_folder.store import MissingData
+from farfield.tasks.sets.array_sets import SETS, Arrays, DamagedData, available, read
 from tests.tasks.real import needs_data
 from tests.tasks.small_sets import arrays, idx, records, save, save_idx
 

@@ -6,7 +6,7 @@ import torch
 
 from farfield import task_from_arrays
 from farfield.errors import UserError
-from farfield.tasks import arrays
+from farfield.tasks.own import arrays
 
 X = np.arange(24.0).reshape(8, 3)
 Y = np.array([0, 1] * 4)

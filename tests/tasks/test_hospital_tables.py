@@ -15,11 +15,12 @@ from farfield.bench import load_model, train
 from farfield.bench.plan import make_plan
 from farfield.bench.prepare import run_data
 from farfield.errors import UserError
-from farfield.tasks import Domain, Task, describe, eicu, image_sets, load, wilds
-from farfield.tasks.catalogue import data_set
-from farfield.tasks.preparation import TablePreparation
-from farfield.tasks.store import VARIABLE, MissingData
-from farfield.tasks.words import FittedWords, WordPreparation
+from farfield.tasks import Domain, Task, describe, load
+from farfield.tasks.data_folder.catalogue import data_set
+from farfield.tasks.data_folder.store import VARIABLE, MissingData
+from farfield.tasks.own.preparation import TablePreparation
+from farfield.tasks.own.words import FittedWords, WordPreparation
+from farfield.tasks.sets import eicu, image_sets, wilds
 from tests.tasks.real import needs_data
 
 NAMES = ("heart-disease", "eicu", "eicu-mortality", "tcga-brca")

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from farfield.tasks.array_sets import DamagedData, read
-from farfield.tasks.catalogue import data_set
-from farfield.tasks.checking import check
-from farfield.tasks.data_set import HubRepository
-from farfield.tasks.fetching import fetch
-from farfield.tasks.hub import HubFailed, write_folder
+from farfield.tasks.data_folder.catalogue import data_set
+from farfield.tasks.data_folder.checking import check
+from farfield.tasks.data_folder.data_set import HubRepository
+from farfield.tasks.data_folder.fetching import fetch
+from farfield.tasks.data_folder.hub import HubFailed, write_folder
+from farfield.tasks.sets.array_sets import DamagedData, read
 from tests.tasks.small_sets import arrays
 
 COMMIT = "c" * 40

@@ -12,11 +12,11 @@ import torch
 from farfield.bench.plan import make_plan
 from farfield.bench.settings import PlanError
 from farfield.tasks import describe, load
-from farfield.tasks.image_sets import SETS
-from farfield.tasks.images import ImageError
-from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.clients.partition import Partition, make_clients
+from farfield.tasks.data_folder.store import MissingData
+from farfield.tasks.images.files import ImageError
 from farfield.tasks.registry import load as registry_load
-from farfield.tasks.store import MissingData
+from farfield.tasks.sets.image_sets import SETS
 from farfield.tasks.task import Task
 from tests.tasks.image_files import make_folder, save
 from tests.tasks.real import needs_data
@@ -238,7 +238,7 @@ def test_surf_features_are_roots_of_word_shares(data: Path) -> None:
 
 @needs_data("PACS")
 def test_real_pacs_has_the_published_counts_and_its_official_split() -> None:
-    from farfield.tasks.image_sets import list_public
+    from farfield.tasks.sets.image_sets import list_public
 
     images = list_public(SETS[0])
     assert dict(zip(images.domains, images.sizes, strict=True)) == SETS[0].counts

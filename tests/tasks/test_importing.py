@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farfield.tasks.array_sets import DamagedData
-from farfield.tasks.catalogue import CATALOGUE, UnknownDataSet, data_set
-from farfield.tasks.checking import check
-from farfield.tasks.checksums import WrongChecksum, digest
-from farfield.tasks.downloading import NoSpace
-from farfield.tasks.importing import AlreadyHere, NotRecognised, import_path, recognise
-from farfield.tasks.recognition import array_counts
+from farfield.tasks.data_folder.catalogue import CATALOGUE, UnknownDataSet, data_set
+from farfield.tasks.data_folder.checking import check
+from farfield.tasks.data_folder.checksums import WrongChecksum, digest
+from farfield.tasks.data_folder.downloading import NoSpace
+from farfield.tasks.data_folder.importing import AlreadyHere, NotRecognised, import_path, recognise
+from farfield.tasks.data_folder.recognition import array_counts
+from farfield.tasks.sets.array_sets import DamagedData
 from tests.tasks.real import needs_data
 from tests.tasks.small_sets import arrays, records, save, save_idx
 

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from farfield.models.randomness import generator
-from farfield.tasks.partition import Clients, Partition, Shard, make_clients, split_rows
+from farfield.tasks.clients.partition import Clients, Partition, Shard, make_clients, split_rows
 from farfield.tasks.task import Domain, TaskKind
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from farfield.tasks.preparation import FURTHEST, UNSEEN, Column, FittedTable, PreparationError, TablePreparation
+from farfield.tasks.own.preparation import FURTHEST, UNSEEN, Column, FittedTable, PreparationError, TablePreparation
 from farfield.tasks.task import Domain
 
 NAN = float("nan")

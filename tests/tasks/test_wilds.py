@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from farfield.tasks import describe, load, load_folder
-from farfield.tasks.images import ImageError
+from farfield.tasks.images.files import ImageError
 from farfield.tasks.registry import load as registry_load
 from tests.tasks.image_files import save
 

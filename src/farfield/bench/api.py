@@ -15,7 +15,7 @@ from farfield.report.collect import Sweep, collect
 from farfield.report.page import write_report
 from farfield.report.tables import ResultTable, result_table
 from farfield.tasks import Task
-from farfield.tasks.features import open_task
+from farfield.tasks.images.features import open_task
 
 
 class BenchResult:

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from farfield.errors import UserError
 from farfield.models import ModelSpec
-from farfield.tasks.image_files import find_files, read_arrays, read_files
-from farfield.tasks.images import SUFFIXES, ImageInput
-from farfield.tasks.preparation import FittedTable
-from farfield.tasks.table import read_rows
-from farfield.tasks.words import FittedWords
+from farfield.tasks.images.files import SUFFIXES, ImageInput
+from farfield.tasks.images.image_files import find_files, read_arrays, read_files
+from farfield.tasks.own.preparation import FittedTable
+from farfield.tasks.own.table import read_rows
+from farfield.tasks.own.words import FittedWords
 
 ARRAYS = (".npy", ".npz", ".csv")
 

@@ -30,7 +30,7 @@ from farfield.models import ModelSpec, build_model
 from farfield.protocol.holdout import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
 from farfield.tasks.augment import NONE
-from farfield.tasks.partition import Partition, make_clients
+from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.task import Task
 
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")

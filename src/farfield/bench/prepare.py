@@ -10,7 +10,7 @@ from torch import Tensor
 
 from farfield.bench.plan import Job, Plan
 from farfield.protocol.holdout import source_domains
-from farfield.tasks.partition import Clients, Partition, make_clients
+from farfield.tasks.clients.partition import Clients, Partition, make_clients
 from farfield.tasks.task import Domain, Fitted, Task
 
 

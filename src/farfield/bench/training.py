@@ -25,13 +25,13 @@ from farfield.protocol.evaluation import predict
 from farfield.records import RecordsError, RunFolder, difference
 from farfield.records.atomic import write_atomic, write_json
 from farfield.tasks import Domain, Task, load, names
-from farfield.tasks.features import open_task
-from farfield.tasks.images import ImageInput
-from farfield.tasks.preparation import FittedTable, PreparationError
-from farfield.tasks.store import MissingData
+from farfield.tasks.data_folder.store import MissingData
+from farfield.tasks.images.features import open_task
+from farfield.tasks.images.files import ImageInput
+from farfield.tasks.own.preparation import FittedTable, PreparationError
+from farfield.tasks.own.words import KIND as WORDS
+from farfield.tasks.own.words import FittedWords
 from farfield.tasks.task import Fitted
-from farfield.tasks.words import KIND as WORDS
-from farfield.tasks.words import FittedWords
 
 WEIGHTS, CARD = "model.safetensors", "README.md"
 

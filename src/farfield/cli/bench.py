@@ -17,7 +17,7 @@ from farfield.bench.api import BenchResult, execute
 from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts, folder_name, make_plan
 from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
-from farfield.cli.data import (
+from farfield.cli.data_options import (
     Categorical,
     Data,
     DomainColumn,

@@ -1,121 +1,185 @@
-"""Where a command's data comes from: a task by name, or the user's own file or folder."""
+"""`farfield data`: which data sets are here, bringing them in, getting them, checking them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.table import Table
 
-from farfield.cli.console import messages
+from farfield.cli.console import messages, output
 from farfield.errors import UserError
-from farfield.tasks import Task, load_table
-from farfield.tasks.features import open_task
+from farfield.tasks.data_folder.catalogue import CATALOGUE, data_set
+from farfield.tasks.data_folder.checking import check as check_one
+from farfield.tasks.data_folder.checksums import files_of
+from farfield.tasks.data_folder.data_set import DataSet
+from farfield.tasks.data_folder.store import data_folder, data_folders
 
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        help="Your own data in place of a task: a .csv, .tsv or .parquet file with --label and --domain, or a folder "
-        "of images domain/class/*.png.",
-        show_default=False,
-    ),
-]
-Label = Annotated[str | None, typer.Option("--label", help="The table's column to predict.", show_default=False)]
-DomainColumn = Annotated[
-    str | None,
-    typer.Option("--domain", help="The table's column that says whose row it is: hospital, site.", show_default=False),
-]
-Drop = Annotated[
-    list[str] | None, typer.Option("--drop", help="A column of the table to leave out; give it once a column.")
-]
-Categorical = Annotated[
-    list[str] | None, typer.Option("--categorical", help="A column of numbers that are codes of categories.")
-]
-DropMissingLabels = Annotated[
-    bool, typer.Option("--drop-missing-labels", help="Leave out rows of the table without a label.")
-]
-LeastRows = Annotated[
-    int | None, typer.Option("--least-rows", help="Leave out domains of the table with fewer rows.", show_default=False)
-]
+app = typer.Typer(no_args_is_help=True, help="Which data sets are here; bring them in, get them, check them.")
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 
-@dataclass(frozen=True)
-class TableOptions:
-    """What only a table needs."""
-
-    label: str | None = None
-    domain: str | None = None
-    drop: Sequence[str] = ()
-    categorical: Sequence[str] = ()
-    drop_missing_labels: bool = False
-    least_rows: int | None = None
-
-    @property
-    def given(self) -> list[str]:
-        named = {
-            "--label": self.label,
-            "--domain": self.domain,
-            "--drop": self.drop,
-            "--categorical": self.categorical,
-            "--drop-missing-labels": self.drop_missing_labels,
-            "--least-rows": self.least_rows,
-        }
-        return [option for option, value in named.items() if value]
-
-
-def find_task(
-    name: str | None,
-    data: Path | None,
-    options: TableOptions,
-    features: str | None = None,
-    image_size: int | None = None,
-) -> Task:
-    """The task that was asked for; its notes are printed before anything runs."""
-    if data is None:
-        if options.given:
-            raise UserError(f"{options.given[0]} is for a table of yours, which --data names")
-        if name is None:
-            raise UserError("give a task (see 'farfield list tasks'), or your own data with --data")
-        task = open_task(name, features=features, image_size=image_size)
-    elif name is not None:
-        raise UserError(f"'{name}' is a task and --data names data of your own; give one of the two")
-    elif data.is_dir():
-        task = open_task(_folder(data, options), features=features, image_size=image_size)
-    elif features is not None or image_size is not None:
-        option = "--features" if features is not None else "--image-size"
-        raise UserError(f"'{data}' is a table; {option} is for images")
-    else:
-        task = _table(data, options)
-    for note in task.notes:
-        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
-    return task
-
-
-def _folder(path: Path, options: TableOptions) -> Task:
-    if options.given:
-        raise UserError(
-            f"'{path}' is a folder, whose names are its domains and labels; {options.given[0]} is for a table"
+@app.command("ls")
+def ls(as_json: AsJson = False) -> None:
+    """List every data set: whether it is here, where, how large, under which terms, and how to get it."""
+    rows = [_row(known) for known in CATALOGUE.values()]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    output.print(f"data folder: {', '.join(map(str, data_folders()))}", highlight=False, soft_wrap=True, markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("name", "here", "where", "size", "terms", "how to get it"):
+        table.add_column(
+            column, no_wrap=column in ("name", "here", "size"), justify="right" if column == "size" else "left"
         )
-    from farfield.tasks.folder import load_folder  # decoding images is not paid for by tables
+    for row in rows:
+        here = "yes" if row["here"] else "no"
+        where = Path(row["path"]).name if row["path"] else ""
+        table.add_row(row["name"], here, escape(where), _size(row["bytes"]), row["terms"], escape(row["get"]))
+    output.print(table)
 
-    return load_folder(path)
+
+def _row(known: DataSet) -> dict[str, Any]:
+    path = known.here()
+    return {
+        "name": known.name,
+        "about": known.about,
+        "here": path is not None,
+        "path": str(path) if path is not None else None,
+        "bytes": sum(file.stat().st_size for file in files_of(path)) if path is not None else None,
+        "terms": known.terms,
+        "get": known.get,
+        "fetchable": known.fetch is not None,
+        "published": dict(known.published),
+    }
 
 
-def _table(path: Path, options: TableOptions) -> Task:
-    if path.exists():
-        for option, value in (("--label", options.label), ("--domain", options.domain)):
-            if value is None:
-                raise UserError(f"--data with a table needs {option}, the name of a column of '{path.name}'")
-    return load_table(
-        path,
-        label=options.label or "",
-        domain=options.domain or "",
-        drop=options.drop,
-        categorical=options.categorical,
-        drop_missing_labels=options.drop_missing_labels,
-        least_rows=options.least_rows,
+def _size(number: int | None) -> str:
+    if number is None:
+        return ""
+    for unit in ("B", "KB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number = round(number / 1000)
+    return f"{number} GB"
+
+
+@app.command("import")
+def import_(
+    path: Annotated[Path, typer.Argument(help="A file or folder, as published.")],
+    name: Annotated[
+        str | None,
+        typer.Option("--as", help="Which data set it is, where its layout does not say so.", show_default=False),
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="Leave it where it is and put a link to it.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one that is here.")] = False,
+) -> None:
+    """Bring a data set that you have into the data folder, and record its checksums."""
+    from farfield.tasks.data_folder.importing import import_path
+
+    done = import_path(path, name, link=link, replace=replace)
+    _say(f"{done.known.name}: {done.files} files in {done.path}; terms: {done.known.terms}")
+
+
+@app.command("fetch")
+def fetch(
+    name: Annotated[str, typer.Argument(help="A data set; see 'farfield data ls'.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Accept its terms without being asked.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one that is here.")] = False,
+) -> None:
+    """Download a data set from where it is published. An interrupted download is gone on with."""
+    from farfield.tasks.data_folder.fetching import CannotFetch, place_of
+    from farfield.tasks.data_folder.fetching import fetch as fetch_one
+    from farfield.tasks.data_folder.importing import check_free
+
+    known = data_set(name)
+    if known.fetch is None:
+        raise CannotFetch(f"{known.name} cannot be downloaded for you ({known.terms}); {known.get}")
+    check_free(known, data_folder() / place_of(known), replace)
+    _say(f"{known.name}: {known.about}\nterms: {known.terms}")
+    if not yes and not _agreed():
+        raise UserError("nothing was downloaded; the terms were not accepted (--yes accepts them without a question)")
+    with _Bars() as bars:
+        done = fetch_one(known, replace=replace, progress=bars.show)
+    _say(f"{done.known.name}: {done.files} files in {done.path}")
+
+
+def _agreed() -> bool:
+    try:
+        return typer.confirm("Do you accept these terms and want to download it?", err=True)
+    except typer.Abort:  # nobody is there to answer
+        return False
+
+
+@app.command("check")
+def check(
+    name: Annotated[str | None, typer.Argument(help="A data set; all that are here by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what is here with its recorded checksums and the published counts."""
+    chosen = (
+        [data_set(name)] if name is not None else [known for known in CATALOGUE.values() if known.here() is not None]
     )
+    found = [check_one(known) for known in chosen]
+    if as_json:
+        rows = [
+            {
+                "name": row.name,
+                "path": str(row.path) if row.path is not None else None,
+                "state": row.state,
+                "checksums": row.checksums,
+                "counts": row.counts,
+                "found": row.found,
+            }
+            for row in found
+        ]
+        print(json.dumps(rows, indent=2))
+    elif not found:
+        _say(f"there is no data set in {', '.join(map(str, data_folders()))}; see 'farfield data ls'")
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("name", "state", "checksums", "counts"):
+            table.add_column(column, no_wrap=column in ("name", "state"))
+        for row in found:
+            table.add_row(row.name, row.state, escape(row.checksums), escape(row.counts))
+        output.print(table)
+    if name is not None and found[0].state == "absent":
+        raise UserError(f"{name} is not here; {data_set(name).get}")
+    if any(row.state == "damaged" for row in found):
+        raise typer.Exit(1)
+
+
+def _say(text: str) -> None:
+    output.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+class _Bars:
+    """A bar a file, where someone is watching."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=messages,
+            transient=True,
+            disable=not messages.is_terminal,
+        )
+        self._lines: dict[str, TaskID] = {}
+
+    def __enter__(self) -> _Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, name: str, done: int, total: int | None) -> None:
+        if name not in self._lines:
+            self._lines[name] = self._progress.add_task(escape(name), total=total)
+        self._progress.update(self._lines[name], completed=done, total=total)

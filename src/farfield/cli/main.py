@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from farfield.cli import bench, catalogue, data_sets, report, training
+from farfield.cli import bench, catalogue, data, report, training
 from farfield.cli.console import messages
 from farfield.errors import UserError
 
@@ -27,7 +27,7 @@ app.command()(training.predict)
 app.command()(report.report)
 app.command("list")(catalogue.list_)
 app.command()(catalogue.show)
-app.add_typer(data_sets.app, name="data")
+app.add_typer(data.app, name="data")
 
 
 @app.callback(invoke_without_command=True)

@@ -20,7 +20,7 @@ from farfield.bench import load_model
 from farfield.bench import train as train_model
 from farfield.bench.job import Progress as RunProgress
 from farfield.cli.console import messages, output
-from farfield.cli.data import (
+from farfield.cli.data_options import (
     Categorical,
     Data,
     DomainColumn,

@@ -8,7 +8,7 @@ from functools import cache
 from torch import Tensor
 
 from farfield.federation.client import Client, Rows
-from farfield.tasks.partition import Clients, Shard
+from farfield.tasks.clients.partition import Clients, Shard
 from farfield.tasks.task import Domain
 
 #: Up to so many clients have their row numbers kept at hand: silos are met again every round, thousands of phones not.

@@ -25,7 +25,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, TypeVar
 
 from farfield.protocol.metrics import HIGHER_IS_BETTER, headline
-from farfield.tasks.partition import MIXED
+from farfield.tasks.clients.partition import MIXED
 
 if TYPE_CHECKING:  # for the annotation alone: reading records needs no torch
     from farfield.tasks.task import TaskKind

@@ -1,7 +1,12 @@
 """Domains and the questions asked of them; and how their rows are dealt out to clients."""
 
 from farfield.models import weights
-from farfield.tasks import (
+from farfield.tasks.data_folder import store
+from farfield.tasks.own.arrays import task_from_arrays
+from farfield.tasks.own.folder import load_folder
+from farfield.tasks.own.table import load_table
+from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
+from farfield.tasks.sets import (
     colored_mnist,
     digits_five,
     eicu,
@@ -13,14 +18,9 @@ from farfield.tasks import (
     rotated_cifar10,
     rotated_digits,
     rotated_mnist,
-    store,
     tcga_brca,
     wilds,
 )
-from farfield.tasks.arrays import task_from_arrays
-from farfield.tasks.folder import load_folder
-from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
-from farfield.tasks.table import load_table
 from farfield.tasks.task import Domain, Task
 
 __all__ = [

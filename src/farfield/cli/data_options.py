@@ -1,0 +1,121 @@
+"""Where a command's data comes from: a task by name, or the user's own file or folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from farfield.cli.console import messages
+from farfield.errors import UserError
+from farfield.tasks import Task, load_table
+from farfield.tasks.images.features import open_task
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Your own data in place of a task: a .csv, .tsv or .parquet file with --label and --domain, or a folder "
+        "of images domain/class/*.png.",
+        show_default=False,
+    ),
+]
+Label = Annotated[str | None, typer.Option("--label", help="The table's column to predict.", show_default=False)]
+DomainColumn = Annotated[
+    str | None,
+    typer.Option("--domain", help="The table's column that says whose row it is: hospital, site.", show_default=False),
+]
+Drop = Annotated[
+    list[str] | None, typer.Option("--drop", help="A column of the table to leave out; give it once a column.")
+]
+Categorical = Annotated[
+    list[str] | None, typer.Option("--categorical", help="A column of numbers that are codes of categories.")
+]
+DropMissingLabels = Annotated[
+    bool, typer.Option("--drop-missing-labels", help="Leave out rows of the table without a label.")
+]
+LeastRows = Annotated[
+    int | None, typer.Option("--least-rows", help="Leave out domains of the table with fewer rows.", show_default=False)
+]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What only a table needs."""
+
+    label: str | None = None
+    domain: str | None = None
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    drop_missing_labels: bool = False
+    least_rows: int | None = None
+
+    @property
+    def given(self) -> list[str]:
+        named = {
+            "--label": self.label,
+            "--domain": self.domain,
+            "--drop": self.drop,
+            "--categorical": self.categorical,
+            "--drop-missing-labels": self.drop_missing_labels,
+            "--least-rows": self.least_rows,
+        }
+        return [option for option, value in named.items() if value]
+
+
+def find_task(
+    name: str | None,
+    data: Path | None,
+    options: TableOptions,
+    features: str | None = None,
+    image_size: int | None = None,
+) -> Task:
+    """The task that was asked for; its notes are printed before anything runs."""
+    if data is None:
+        if options.given:
+            raise UserError(f"{options.given[0]} is for a table of yours, which --data names")
+        if name is None:
+            raise UserError("give a task (see 'farfield list tasks'), or your own data with --data")
+        task = open_task(name, features=features, image_size=image_size)
+    elif name is not None:
+        raise UserError(f"'{name}' is a task and --data names data of your own; give one of the two")
+    elif data.is_dir():
+        task = open_task(_folder(data, options), features=features, image_size=image_size)
+    elif features is not None or image_size is not None:
+        option = "--features" if features is not None else "--image-size"
+        raise UserError(f"'{data}' is a table; {option} is for images")
+    else:
+        task = _table(data, options)
+    for note in task.notes:
+        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+    return task
+
+
+def _folder(path: Path, options: TableOptions) -> Task:
+    if options.given:
+        raise UserError(
+            f"'{path}' is a folder, whose names are its domains and labels; {options.given[0]} is for a table"
+        )
+    from farfield.tasks.own.folder import load_folder  # decoding images is not paid for by tables
+
+    return load_folder(path)
+
+
+def _table(path: Path, options: TableOptions) -> Task:
+    if path.exists():
+        for option, value in (("--label", options.label), ("--domain", options.domain)):
+            if value is None:
+                raise UserError(f"--data with a table needs {option}, the name of a column of '{path.name}'")
+    return load_table(
+        path,
+        label=options.label or "",
+        domain=options.domain or "",
+        drop=options.drop,
+        categorical=options.categorical,
+        drop_missing_labels=options.drop_missing_labels,
+        least_rows=options.least_rows,
+    )

@@ -1,0 +1,1 @@
+"""How the rows of domains are dealt out to clients."""

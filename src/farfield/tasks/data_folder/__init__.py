@@ -1,0 +1,1 @@
+"""The data folder: what is in it, and how data sets get there."""

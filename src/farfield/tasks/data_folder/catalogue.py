@@ -1,0 +1,255 @@
+"""Every data set that tasks are made of.
+
+data_set("mnist").here()        # a path, or None
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from farfield.errors import UserError
+from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile, array_data, image_data
+from farfield.tasks.data_folder.recognition import folder_with, named, rows_of
+
+
+class UnknownDataSet(UserError):
+    """No data set has this name."""
+
+
+def names() -> tuple[str, ...]:
+    return tuple(CATALOGUE)
+
+
+def data_set(name: str) -> DataSet:
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), CATALOGUE, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(CATALOGUE)}"
+    raise UnknownDataSet(f"unknown data set '{name}'; {hint}")
+
+
+_RESEARCH = "for research; no licence is stated"
+_CIFAR = "https://www.cs.toronto.edu/~kriz"
+_SVHN = "http://ufldl.stanford.edu/housenumbers"
+_SETS = (
+    array_data(
+        "mnist",
+        "handwritten digits, 28x28 grey",
+        terms="usually quoted as CC BY-SA 3.0",
+        get="farfield data fetch mnist, or the four idx files",
+        train=60_000,
+        test=10_000,
+        folder=folder_with(
+            "train-images-idx3-ubyte.gz|train-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz|t10k-labels-idx1-ubyte"
+        ),
+        fetch=(
+            RemoteFile(
+                "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+                "sha256:731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+            ),
+        ),
+    ),
+    array_data(
+        "emnist",
+        "handwritten digits of EMNIST's split 'mnist', 28x28 grey",
+        terms="no licence is stated; cite Cohen et al. 2017",
+        get="farfield data fetch emnist, or the idx files emnist-mnist-*",
+        train=60_000,
+        test=10_000,
+        folder=folder_with("emnist-mnist-train-images-idx3-ubyte.gz|emnist-mnist-train-images-idx3-ubyte"),
+        fetch=(
+            RemoteFile(
+                "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+                "md5:58c8d27c78d21e728a6bc7b3cc06412e",
+                "zip",
+                "*emnist-mnist-*.gz",
+            ),
+        ),
+    ),
+    array_data(
+        "usps",
+        "digits from envelopes, 16x16 grey",
+        terms=_RESEARCH,
+        get="farfield data fetch usps (hub: flwrlabs/usps)",
+        train=7_291,
+        test=2_007,
+        fetch=HubRepository("flwrlabs/usps", "npz"),
+    ),
+    array_data(
+        "mnist-m",
+        "MNIST blended over photographs, 32x32 colour",
+        terms=_RESEARCH,
+        get="by hand, from the authors of DANN (Ganin et al., 2016); save it as mnist_m.npz",
+        train=59_001,
+        test=9_001,
+    ),
+    array_data(
+        "svhn",
+        "house numbers, 32x32 colour",
+        terms="non-commercial use only",
+        get="farfield data fetch svhn, or train_32x32.mat and test_32x32.mat",
+        train=73_257,
+        test=26_032,
+        folder=folder_with("train_32x32.mat", "test_32x32.mat"),
+        fetch=(
+            RemoteFile(f"{_SVHN}/train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373"),
+            RemoteFile(f"{_SVHN}/test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3"),
+        ),
+    ),
+    array_data(
+        "synth-digits",
+        "digits drawn with fonts, 32x32 colour",
+        terms=_RESEARCH,
+        get="by hand, from the authors of DANN (Ganin and Lempitsky, 2015): synth_{train,test}_32x32.mat",
+        train=479_400,
+        test=9_553,
+        folder=folder_with("synth_train_32x32.mat", "synth_test_32x32.mat"),
+    ),
+    array_data(
+        "cifar10",
+        "photographs of ten kinds of things, 32x32 colour",
+        terms="no licence is stated; cite Krizhevsky 2009",
+        get="farfield data fetch cifar10 (the binary version; the Python version is pickles and is not read)",
+        train=50_000,
+        test=10_000,
+        folder=folder_with("data_batch_1.bin", "test_batch.bin"),
+        fetch=(RemoteFile(f"{_CIFAR}/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530", "tar", "*.bin"),),
+    ),
+    array_data(
+        "cifar100",
+        "photographs of a hundred kinds of things, 32x32 colour",
+        terms="no licence is stated; cite Krizhevsky 2009",
+        get="farfield data fetch cifar100 (the binary version; the Python version is pickles and is not read)",
+        train=50_000,
+        test=10_000,
+        folder=folder_with("train.bin", "test.bin"),
+        fetch=(
+            RemoteFile(f"{_CIFAR}/cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8", "tar", "*.bin"),
+        ),
+    ),
+    image_data(
+        "pacs",
+        "photos, art, cartoons and sketches of seven classes",
+        places=("PACS", "pacs"),
+        domains={"art_painting": 2_048, "cartoon": 2_344, "photo": 1_670, "sketch": 3_929},
+        terms=_RESEARCH,
+        get="farfield data fetch pacs (hub: flwrlabs/pacs)",
+        fetch=HubRepository("flwrlabs/pacs", "folder"),
+    ),
+    image_data(
+        "vlcs",
+        "photos of five classes from four data sets",
+        places=("VLCS", "vlcs"),
+        domains={"Caltech101": 1_415, "LabelMe": 2_656, "SUN09": 3_282, "VOC2007": 3_376},
+        terms=_RESEARCH,
+        get="by hand: the folder VLCS in DomainBed's layout",
+    ),
+    image_data(
+        "office-home",
+        "things from offices and homes, 65 classes in four styles",
+        places=("office_home", "OfficeHome", "office-home", "OfficeHomeDataset_10072016"),
+        domains={"Art": 2_427, "Clipart": 4_365, "Product": 4_439, "Real World": 4_357},
+        terms="non-commercial research and teaching only",
+        get="farfield data fetch office-home (hub: flwrlabs/office-home)",
+        fetch=HubRepository("flwrlabs/office-home", "folder"),
+    ),
+    image_data(
+        "office-caltech10",
+        "ten classes from Office-31 and Caltech-256",
+        places=(
+            "office_caltech_10",
+            "office-caltech10",
+            "office_caltech10",
+            "Office_Caltech_DA_Dataset",
+            "OfficeCaltech10",
+        ),
+        domains={"amazon": 958, "caltech": 1_123, "dslr": 157, "webcam": 295},
+        terms=_RESEARCH,
+        get="by hand: folders amazon, caltech, dslr, webcam",
+    ),
+    DataSet(
+        "office-caltech10-surf",
+        "the same as SURF features, a bag of 800 words",
+        ("office_caltech10_surf.npz",),
+        _RESEARCH,
+        "by hand: arrays feature, label, domain in office_caltech10_surf.npz",
+        named("office_caltech10_surf.npz"),
+    ),
+    image_data(
+        "domainnet",
+        "345 classes in six styles (the cleaned version)",
+        places=("domain_net", "DomainNet", "domainnet"),
+        domains={
+            "clipart": 48_129,
+            "infograph": 51_605,
+            "painting": 72_266,
+            "quickdraw": 172_500,
+            "real": 172_947,
+            "sketch": 69_128,
+        },
+        terms="fair use for research; see its page",
+        get="farfield data fetch domainnet (hub: wltjr1007/DomainNet, 18.5 GB)",
+        fetch=HubRepository("wltjr1007/DomainNet", "folder", label="category"),
+    ),
+    DataSet(
+        "camelyon17",
+        "tissue patches of five hospitals (WILDS)",
+        ("camelyon17_v1.0", "camelyon17"),
+        "CC0 1.0",
+        "by hand: wilds.get_dataset('camelyon17', download=True), then import its folder",
+        folder_with("metadata.csv", "patches"),
+        {"metadata": 455_954},
+        rows_of("metadata"),
+    ),
+    DataSet(
+        "iwildcam",
+        "animals before camera traps (WILDS)",
+        ("iwildcam_v2.0", "iwildcam"),
+        "Community Data License Agreement, permissive",
+        "by hand: wilds.get_dataset('iwildcam', download=True), then import its folder",
+        folder_with("metadata.csv", "train", "categories.csv"),
+        {"metadata": 203_029},
+        rows_of("metadata"),
+    ),
+    DataSet(
+        "celeba",
+        "faces, hair colour and sex (WILDS)",
+        ("celebA_v1.0", "celeba", "celebA", "CelebA"),
+        "non-commercial research only",
+        "by hand: wilds.get_dataset('celebA', download=True), then import its folder",
+        folder_with("list_attr_celeba.csv", "img_align_celeba"),
+        {"list_attr_celeba": 202_599},
+        rows_of("list_attr_celeba"),
+    ),
+    DataSet(
+        "eicu",
+        "intensive-care stays of many hospitals",
+        ("eicu", "eicu-collaborative-research-database-2.0", "eicu_demo"),
+        "full: PhysioNet credentialed use; demo: ODbL 1.0",
+        "by hand from PhysioNet: the tables patient and medication, of the full or the demo release",
+        folder_with("patient.csv|patient.csv.gz", "medication.csv|medication.csv.gz"),
+        {"patient": 200_859},
+        rows_of("patient"),
+    ),
+    DataSet(
+        "heart-disease",
+        "patients of four hospitals (UCI)",
+        ("heart_disease.csv",),
+        "CC BY 4.0; cite the investigators",
+        "by hand from UCI: the four processed files as one heart_disease.csv with a hospital column",
+        named("heart_disease.csv"),
+        {"rows": 920},
+        rows_of(),
+    ),
+    DataSet(
+        "tcga-brca",
+        "breast cancer, six regions",
+        ("tcga_brca.csv",),
+        "open; no attempt at re-identification",
+        "by hand: tcga_brca.csv as in FLamby",
+        named("tcga_brca.csv"),
+        {"rows": 1_088},
+        rows_of(),
+    ),
+)
+CATALOGUE: dict[str, DataSet] = {known.name: known for known in _SETS}

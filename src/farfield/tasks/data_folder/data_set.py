@@ -1,0 +1,118 @@
+"""What is known of a data set besides its data: where it lies, its terms, how to get it, how large it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from farfield.tasks.data_folder.recognition import (
+    Counts,
+    Looks,
+    array_check,
+    array_counts,
+    either,
+    folder_with,
+    known_arrays,
+    named,
+    pictures_by_folder,
+)
+from farfield.tasks.data_folder.store import locate
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One file on a web server. `checksum` is 'sha256:…' or 'md5:…', as its publisher gives it."""
+
+    url: str
+    checksum: str | None = None
+    #: 'tar' or 'zip': its members go to the data set's folder. None: the file itself does.
+    unpack: str | None = None
+    #: Which members; all by default.
+    members: str = "*"
+
+    @property
+    def name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class HubRepository:
+    """A data set on the Hugging Face hub: parquet files with images, which become a folder or an .npz."""
+
+    repository: str
+    #: 'folder' for domain/class/number.jpg, 'npz' for arrays of training and test images.
+    becomes: str
+    files: str = "*.parquet"
+    label: str = "label"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    name: str
+    about: str
+    #: Names in the data folder; the first is where it is put.
+    places: tuple[str, ...]
+    terms: str
+    get: str
+    looks: Looks
+    published: Mapping[str, int] = field(default_factory=dict)
+    count: Counts | None = None
+    check: Callable[[Path], None] | None = None
+    #: None where nobody may pass the set on, or where it is asked for by hand; `get` then says how.
+    fetch: tuple[RemoteFile, ...] | HubRepository | None = None
+
+    def here(self) -> Path | None:
+        return locate(*self.places)
+
+
+def array_data(
+    name: str,
+    about: str,
+    *,
+    terms: str,
+    get: str,
+    train: int,
+    test: int,
+    folder: Looks | None = None,
+    fetch: tuple[RemoteFile, ...] | HubRepository | None = None,
+) -> DataSet:
+    """A set of arrays; `folder` tells a folder of the files as published."""
+    key = name.replace("-", "_")
+    places = known_arrays(key)
+    return DataSet(
+        name=name,
+        about=about,
+        places=places,
+        terms=terms,
+        get=get,
+        looks=named(places[0]) if folder is None else either(named(places[0]), folder),
+        published={"train": train, "test": test},
+        count=array_counts(key),
+        check=array_check(key),
+        fetch=fetch,
+    )
+
+
+def image_data(
+    name: str,
+    about: str,
+    *,
+    places: tuple[str, ...],
+    domains: Mapping[str, int],
+    terms: str,
+    get: str,
+    fetch: HubRepository | None = None,
+) -> DataSet:
+    """Image folders, a domain each. A domain with a space in its name is also known with an underscore."""
+    return DataSet(
+        name=name,
+        about=about,
+        places=places,
+        terms=terms,
+        get=get,
+        looks=folder_with(*(f"{domain}|{domain.replace(' ', '_')}" for domain in domains)),
+        published=domains,
+        count=pictures_by_folder,
+        fetch=fetch,
+    )

@@ -1,0 +1,103 @@
+"""Getting a data set from where it is published, into the data folder. Only ever because someone asked for it."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from farfield.errors import UserError
+from farfield.tasks.data_folder.checksums import sums, write_record
+from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile
+from farfield.tasks.data_folder.downloading import DownloadFailed, Progress, download
+from farfield.tasks.data_folder.hub import fetch_from_hub
+from farfield.tasks.data_folder.importing import Imported, check_free, settle
+from farfield.tasks.data_folder.store import data_folder
+
+
+class CannotFetch(UserError):
+    """A data set that has to be got by hand."""
+
+
+def fetch(known: DataSet, *, replace: bool = False, progress: Progress = lambda name, done, total: None) -> Imported:
+    """Download what is missing of a data set, check it, and put it in its place whole.
+
+    What is unfinished lies in `.fetch/NAME` of the data folder and is gone on with by the next call.
+    """
+    if known.fetch is None:
+        raise CannotFetch(f"{known.name} cannot be downloaded for you ({known.terms}); {known.get}")
+    folder = data_folder()
+    place = folder / place_of(known)
+    check_free(known, place, replace)
+    stage = folder / ".fetch" / known.name
+    stage.mkdir(parents=True, exist_ok=True)
+    ready = stage / "ready" / place.name
+    shutil.rmtree(ready.parent, ignore_errors=True)
+    ready.parent.mkdir()
+    if isinstance(known.fetch, HubRepository):
+        fetch_from_hub(known.fetch, stage / "hub", ready)
+    else:
+        files = [(file, download(file, stage / file.name, progress)) for file in known.fetch]
+        _assemble(files, ready)
+    try:
+        if known.check is not None:
+            known.check(ready)
+        elif not known.looks(ready):
+            raise DownloadFailed(f"what was downloaded does not look like {known.name}; it is removed")
+    except UserError:
+        shutil.rmtree(stage)  # or the next call would find the same again
+        raise
+    found = sums(ready)
+    settle(ready, place, replace)
+    write_record(place, found)
+    shutil.rmtree(stage)
+    if not any(stage.parent.iterdir()):
+        stage.parent.rmdir()
+    return Imported(known, place, len(found))
+
+
+def place_of(known: DataSet) -> str:
+    """The place that the download makes: a folder for several files and for what is unpacked, a file otherwise."""
+    if isinstance(known.fetch, HubRepository):
+        file = known.fetch.becomes == "npz"
+    else:
+        assert known.fetch is not None
+        file = len(known.fetch) == 1 and known.fetch[0].unpack is None
+    return next(place for place in known.places if (Path(place).suffix == ".npz") == file)
+
+
+def _assemble(files: list[tuple[RemoteFile, Path]], ready: Path) -> None:
+    if len(files) == 1 and files[0][0].unpack is None:
+        # Linked, so that the download is still there if this is stopped half-way.
+        os.link(files[0][1], ready)
+        return
+    ready.mkdir()
+    for file, path in files:
+        if file.unpack is None:
+            os.link(path, ready / path.name)
+        else:
+            _unpack(file, path, ready)
+
+
+def _unpack(file: RemoteFile, archive: Path, to: Path) -> None:
+    """The wanted members, by their last name: folders inside an archive are of no use here, and may lead astray."""
+    try:
+        if file.unpack == "zip":
+            with zipfile.ZipFile(archive) as zipped:
+                for name in fnmatch.filter(zipped.namelist(), file.members):
+                    with zipped.open(name) as source, open(to / PurePosixPath(name).name, "wb") as out:
+                        shutil.copyfileobj(source, out)
+            return
+        with tarfile.open(archive) as tarred:
+            for member in tarred:
+                content = tarred.extractfile(member) if member.isfile() else None
+                if content is not None and fnmatch.fnmatch(member.name, file.members):
+                    with content, open(to / PurePosixPath(member.name).name, "wb") as out:
+                        shutil.copyfileobj(content, out)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+        archive.unlink(missing_ok=True)
+        raise DownloadFailed(f"{file.url} is no whole {file.unpack} archive ({error}); it is removed") from error

@@ -1,0 +1,107 @@
+"""How data sets look on a disk: what tells one from the other, and how many examples there are."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from farfield.tasks.sets.array_sets import SETS, DamagedData, read_from
+
+Looks = Callable[[Path], bool]
+Counts = Callable[[Path], dict[str, int]]
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+
+def named(*names: str) -> Looks:
+    """A file of one of these names, in any case."""
+    wanted = {name.lower() for name in names}
+    return lambda path: path.is_file() and path.name.lower() in wanted
+
+
+def folder_with(*files: str) -> Looks:
+    """A folder (or its `raw` folder) that holds each of these; 'a|b' means one of the two."""
+
+    def looks(path: Path) -> bool:
+        return path.is_dir() and all(
+            any((path / name).exists() or (path / "raw" / name).exists() for name in choice.split("|"))
+            for choice in files
+        )
+
+    return looks
+
+
+def either(*looks: Looks) -> Looks:
+    return lambda path: any(look(path) for look in looks)
+
+
+def array_counts(name: str) -> Counts:
+    """Training and test images. An .npz is counted by the heads of its arrays, without reading them."""
+
+    def count(path: Path) -> dict[str, int]:
+        if path.is_file():
+            return {split: _length(path, f"y_{split}") for split in ("train", "test")}
+        return read_from(name, path).counts
+
+    return count
+
+
+def _length(path: Path, key: str) -> int:
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            return int(read(file)[0][0])
+    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+        raise DamagedData(f"'{path}' is cut short, or has no array '{key}' ({error}); get it again") from error
+
+
+def array_check(name: str) -> Callable[[Path], None]:
+    """Reads the set once as a task would, so that a wrong file is refused when it is brought in."""
+
+    def check(path: Path) -> None:
+        read_from(name, path)
+
+    return check
+
+
+def pictures_by_folder(path: Path) -> dict[str, int]:
+    """Image files below each folder of the first level: the domains of an image folder."""
+    counts = {}
+    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+        if entry.is_dir() and not entry.name.startswith("."):
+            counts[entry.name] = sum(
+                name.lower().endswith(PICTURES) for _, _, names in os.walk(entry.path) for name in names
+            )
+    return counts
+
+
+def rows_of(*tables: str) -> Counts:
+    """Data rows of a table (a file itself, or tables in a folder), by its name; line by line, without a parser."""
+
+    def count(path: Path) -> dict[str, int]:
+        if path.is_file():
+            return {"rows": _lines(path)}
+        return {table: _lines(found) for table in tables if (found := _table(path, table)) is not None}
+
+    return count
+
+
+def _table(folder: Path, name: str) -> Path | None:
+    return next((p for p in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if p.is_file()), None)
+
+
+def _lines(path: Path) -> int:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            return max(0, sum(1 for line in file if line.strip()) - 1)
+    except (OSError, EOFError) as error:
+        raise DamagedData(f"'{path}' is cut short or damaged ({error}); get it again") from error
+
+
+def known_arrays(name: str) -> tuple[str, ...]:
+    return SETS[name].places

@@ -1,0 +1,128 @@
+"""Which image files lie where, in the folder layouts that public data sets come in.
+
+The plain layout is `domain/class/*.png`. Understood besides it: a folder around the domains (`kfold/`, `domain_net/`),
+an `images/` level between domain and class (Office-31), and split folders between them (`full`, `train`, `crossval`,
+`test` as in VLCS; `full` holds the others, so they are passed over where it exists).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from farfield.tasks.images.files import SUFFIXES, ImageError, ImageSet, build
+
+SPLITS = ("train", "crossval", "val", "test")
+LEVELS = ("images", "image", "imgs")
+EXPECTED = "domain/class/*.png (or jpg, bmp, webp, …), as in photo/dog/1.jpg, sketch/dog/1.jpg"
+
+
+def list_folder(
+    root: Path,
+    *,
+    domains: Mapping[str, Iterable[str]] | None = None,
+    classes: Mapping[str, Iterable[str]] | None = None,
+    only_classes: Iterable[str] | None = None,
+) -> ImageSet:
+    """The images of a folder. `domains` and `classes` map the names that are wanted to other spellings of them.
+
+    Folders of other names are then passed over; without them every folder counts.
+    """
+    if not root.is_dir():
+        raise ImageError(f"'{root}' is no folder; give one that holds {EXPECTED}")
+    top = _unwrapped(root)
+    known_domains, known_classes = spellings(domains), spellings(classes)
+    wanted = None if only_classes is None else set(only_classes)
+    found: list[tuple[str, str, str]] = []
+    notes: list[str] = []
+    for folder in _folders(top):
+        domain = folder.name if known_domains is None else known_domains.get(plain(folder.name))
+        if domain is None:
+            continue
+        before = len(found)
+        for class_folder in _class_folders(folder):
+            label = class_folder.name
+            if known_classes is not None:
+                label = known_classes.get(plain(label), "")
+            if not label or (wanted is not None and label not in wanted):
+                continue
+            paths = images_in(class_folder)
+            found += [(domain, label, path.relative_to(root).as_posix()) for path in paths]
+            if not paths:
+                notes.append(f"the folder '{class_folder.relative_to(root)}' holds no image and was passed over")
+        stray = len(_here(folder))
+        if stray and len(found) > before:
+            notes.append(f"{stray} images lie directly in '{folder.relative_to(root)}', in no class, and were left out")
+        if len(found) == before and known_domains is None:
+            _refuse_shallow(root, folder)
+            notes.append(f"the folder '{folder.relative_to(root)}' holds no class with images and was passed over")
+    if not found:
+        raise ImageError(f"there are no images in '{root}' in the expected layout: {EXPECTED}")
+    order = tuple(domains) if domains is not None else None
+    return build(root, found, notes=notes, domains=order)
+
+
+def _refuse_shallow(root: Path, folder: Path) -> None:
+    """A folder of images without class folders: the commonest other layout, worth its own words."""
+    images = _here(folder)
+    if images:
+        raise ImageError(
+            f"'{folder}' holds images directly ('{images[0].name}', …) where class folders are expected: the layout is "
+            f"{EXPECTED}"
+        )
+
+
+def _unwrapped(root: Path) -> Path:
+    """The folder that holds the domains: further down where a folder holds just one other and no images."""
+    while True:
+        # A folder of lists or texts (`splits/`) beside the one with the images is no domain.
+        folders = [folder for folder in _folders(root) if _folders(folder) or _here(folder)]
+        if len(folders) != 1 or _here(root) or not any(_folders(inner) for inner in _folders(folders[0])):
+            return root
+        root = folders[0]
+
+
+def _class_folders(domain: Path) -> list[Path]:
+    folders = _folders(domain)
+    names = {folder.name.lower(): folder for folder in folders}
+    if len(folders) == 1 and set(names) <= set(LEVELS):
+        return _class_folders(folders[0])
+    if "full" in names and set(names) <= {"full", *SPLITS}:
+        return _folders(names["full"])
+    if names and set(names) <= set(SPLITS):
+        return [inner for folder in folders for inner in _folders(folder)]
+    return folders
+
+
+def _folders(path: Path) -> list[Path]:
+    with os.scandir(path) as entries:
+        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__")))
+    return [path / name for name in names]
+
+
+def _here(path: Path) -> list[Path]:
+    with os.scandir(path) as entries:
+        names = sorted(e.name for e in entries if is_image(e.name) and e.is_file())
+    return [path / name for name in names]
+
+
+def images_in(folder: Path) -> list[Path]:
+    """All images in a folder, at any depth."""
+    return [*_here(folder), *(path for inner in _folders(folder) for path in images_in(inner))]
+
+
+def is_image(name: str) -> bool:
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
+
+
+def spellings(names: Mapping[str, Iterable[str]] | None) -> dict[str, str] | None:
+    """From every plain spelling to the name that is wanted; None if any name is."""
+    if names is None:
+        return None
+    return {plain(other): name for name, others in names.items() for other in (name, *others)}
+
+
+def plain(name: str) -> str:
+    """A name without what spellings differ in: case, spaces, dashes, underscores."""
+    return "".join(c for c in name.lower() if c.isalnum())

@@ -1,0 +1,1 @@
+"""Bring your own: tables, arrays and folders of images become tasks."""

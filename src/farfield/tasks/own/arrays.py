@@ -1,0 +1,121 @@
+"""A task from arrays that are in memory: a dict with a pair (x, y) for each domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from farfield.errors import UserError
+from farfield.models.spec import ModelSpec
+from farfield.tasks.own.copies import MOST_BYTES, Rows, copies_noted, row_keys
+from farfield.tasks.own.preparation import Column, TablePreparation
+from farfield.tasks.own.table import DEFAULTS, HIDDEN, table_model
+from farfield.tasks.task import Domain, Task
+
+
+class ArrayError(UserError):
+    """Arrays that cannot become a task, in one sentence."""
+
+
+def task_from_arrays(
+    name: str,
+    domains: Mapping[str, tuple[Any, Any]],
+    *,
+    classes: Sequence[str] | None = None,
+    model: ModelSpec | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> Task:
+    """A task of arrays: `{"berlin": (x, y), "oslo": (x, y)}`.
+
+    Whole numbers or booleans in `y` are class numbers from 0 on, named by `classes`; real numbers make a regression.
+    Rows of numbers (x with two axes) are scaled, and NaN filled in, by the training rows of each run's sources. Other
+    examples (images) are used as they are: float32, or uint8 for pixels. Rows that occur twice, across domains or in
+    one, are in the task's notes.
+    """
+    if not domains:
+        raise ArrayError(f"task '{name}' needs at least one domain")
+    pairs = {domain: _pair(domain, *pair) for domain, pair in domains.items()}
+    shapes = {domain: x.shape[1:] for domain, (x, _) in pairs.items()}
+    if len(set(shapes.values())) > 1:
+        raise ArrayError(f"the domains' examples differ in shape: {shapes}")
+    regression = {y.dtype.kind == "f" for _, y in pairs.values()}
+    if len(regression) > 1:
+        raise ArrayError("y is real in one domain and whole in another; make it the same in all")
+    names = () if regression == {True} else _classes(classes, pairs)
+    vectors = len(next(iter(shapes.values()))) == 1
+    made = tuple(_domain(domain, x, y, vectors) for domain, (x, y) in pairs.items())
+    preparation = _preparation(made, regression == {True}) if vectors else None
+    if model is None and preparation is not None:
+        model = table_model(preparation, len(names))
+    elif model is None:
+        featurizer = "convnet" if len(made[0].x.shape) == 4 else "mlp"
+        hidden = (32, 64) if featurizer == "convnet" else HIDDEN
+        shape = tuple(made[0].x.shape[1:])
+        model = ModelSpec(featurizer=featurizer, input_shape=shape, outputs=len(names) or 1, hidden=hidden)
+    return Task(
+        name=name,
+        kind="regression" if regression == {True} else "classification",
+        domains=made,
+        classes=names,
+        model=model,
+        defaults=DEFAULTS if defaults is None else defaults,
+        source="arrays",
+        preparation=preparation,
+        notes=_notes(made),
+    )
+
+
+def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    x, y = np.asarray(x), np.asarray(y)
+    if x.dtype.kind not in "buif" or y.dtype.kind not in "buif":
+        raise ArrayError(f"domain '{domain}' has arrays of {x.dtype} and {y.dtype}; both must hold numbers")
+    if y.ndim != 1 or x.ndim < 2 or len(x) != len(y) or not len(y):
+        raise ArrayError(
+            f"domain '{domain}' has x of shape {x.shape} and y of shape {y.shape}; give n examples and n labels"
+        )
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ArrayError(
+            f"domain '{domain}' has a label that is not finite, at position {int((~np.isfinite(y)).argmax())}"
+        )
+    return x, y
+
+
+def _classes(classes: Sequence[str] | None, pairs: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]) -> tuple[str, ...]:
+    least = min(int(y.min()) for _, y in pairs.values())
+    most = max(int(y.max()) for _, y in pairs.values())
+    names = tuple(classes) if classes is not None else tuple(str(number) for number in range(most + 1))
+    if least < 0 or most >= len(names) or len(names) < 2:
+        raise ArrayError(f"labels go from {least} to {most}, but there are {len(names)} classes, counted from 0")
+    return names
+
+
+def _domain(name: str, x: NDArray[Any], y: NDArray[Any], vectors: bool) -> Domain:
+    kind = np.float64 if vectors else np.uint8 if x.dtype == np.uint8 else np.float32
+    labels = y.astype(np.float32 if y.dtype.kind == "f" else np.int64)
+    return Domain(name, torch.from_numpy(x.astype(kind)), torch.from_numpy(labels))
+
+
+def _notes(domains: Sequence[Domain]) -> tuple[str, ...]:
+    """Rows that occur more than once; counted from 0 in their domain."""
+    size = sum(domain.x.nbytes for domain in domains)
+    if size > MOST_BYTES:
+        return (f"the arrays have {size / 1e6:,.0f} MB and were not searched for rows that occur twice",)
+    key = np.concatenate([row_keys(domain.x.numpy(), domain.y.numpy()) for domain in domains])
+    starts = np.cumsum([0, *map(len, domains)])
+    owner = np.repeat(np.arange(len(domains)), [len(domain) for domain in domains])
+
+    def first(rows: Rows) -> str:
+        number = int(owner[rows[0]])
+        return f"first row {rows[0] - starts[number]} of '{domains[number].name}'"
+
+    return tuple(copies_noted(key, owner, [domain.name for domain in domains], first))
+
+
+def _preparation(domains: Sequence[Domain], regression: bool) -> TablePreparation:
+    missing = torch.stack([torch.isnan(domain.x).any(dim=0) for domain in domains]).any(dim=0)
+    columns = tuple(Column(f"x{number}", "number", missing=bool(flag)) for number, flag in enumerate(missing))
+    return TablePreparation(columns, scale_label=regression)

@@ -1,0 +1,215 @@
+"""The columns of a data frame: which type each has, and its cells as numbers.
+
+Types, levels and widths are decided here from the whole table, and no statistic is. The preparation learns those from
+the training rows of a run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from farfield.tasks.own.preparation import UNSEEN, Column, FittedColumn, Matrix
+from farfield.tasks.own.table_file import TableError, need_columns, rows_named
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+#: A text column with more levels than this, or with a level for every second row, is a name or an id, not a category.
+MOST_LEVELS = 100
+FEW_LEVELS = 20
+#: From this many rows on, a column with another whole number in every row is worth a note.
+IDS_FROM = 30
+
+TRUTH = {"true": 1.0, "false": 0.0}
+
+Found = Literal["number", "boolean", "text", "date", "other", "nothing"]
+
+
+def describe_columns(
+    frame: DataFrame, names: Sequence[str], categorical: Sequence[str]
+) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The columns that a model can use, and a note for each that it cannot. `categorical` are never numbers."""
+    columns, notes = [], []
+    for name in names:
+        column, note = _describe(frame[name], name, name in categorical)
+        if column is not None:
+            columns.append(column)
+        if note:
+            notes.append(note)
+    return tuple(columns), tuple(notes)
+
+
+def encode(frame: DataFrame, columns: Sequence[Column]) -> Matrix:
+    """Raw rows, float64: numbers, 0 or 1, positions among the levels; NaN where a value is missing."""
+    out = np.full((len(frame), len(columns)), np.nan)
+    for number, column in enumerate(columns):
+        series = frame[column.name]
+        if column.kind == "category":
+            out[:, number] = _codes(as_text(series), column.levels)
+        else:
+            out[:, number] = _numbers(series, column)
+    return out
+
+
+def encode_unlabelled(frame: DataFrame, fitted: Sequence[FittedColumn]) -> tuple[Matrix, tuple[str, ...]]:
+    """As `encode`, for rows that a model is to predict, with notes on what its training never showed."""
+    need_columns(frame, [c.column.name for c in fitted], "the model; its cells may be empty where a value is missing")
+    raw = encode(frame, [c.column for c in fitted])
+    return raw, tuple(note for number, c in enumerate(fitted) for note in _unknown(frame, c, raw[:, number]))
+
+
+def as_text(series: Series) -> Series:
+    """Cells as text, missing ones as None. A cell reads the same whatever else is in its column, gaps included."""
+    import pandas as pd
+
+    texts = np.full(len(series), None, dtype=object)
+    texts[series.notna().to_numpy()] = [_text(cell) for cell in series.dropna().astype(object)]
+    return pd.Series(texts, index=series.index, dtype=object)
+
+
+def _text(cell: object) -> str:
+    """1.0 is '1', because a column of whole numbers becomes one of real numbers as soon as it has a gap."""
+    if isinstance(cell, float | np.floating | Decimal):
+        number = float(cell)
+        if number.is_integer() and abs(number) < 2**53:
+            return str(int(number))
+    return str(cell).strip()
+
+
+def levels_of(series: Series) -> tuple[str, ...]:
+    """The different texts of a column, by size where all are numbers, else by the alphabet."""
+    texts = {text for text in as_text(series) if text is not None}
+    try:
+        return tuple(sorted(texts, key=float))
+    except ValueError:
+        return tuple(sorted(texts))
+
+
+def found_type(series: Series) -> Found:
+    """What a column holds, as far as its cells tell."""
+    known = series.dropna()
+    if not len(known):
+        return "nothing"
+    kind = series.dtype.kind
+    if kind == "b" or str(series.dtype) == "boolean" or known.map(lambda cell: isinstance(cell, bool)).all():
+        return "boolean"
+    if kind in "iuf":
+        return "boolean" if set(known.unique()) == {0, 1} else "number"
+    if kind in "Mm":
+        return "date"
+    if str(series.dtype) == "category" or known.map(lambda cell: isinstance(cell, str)).all():
+        return "text"
+    return "number" if known.map(lambda cell: isinstance(cell, int | float | Decimal)).all() else "other"
+
+
+def _describe(series: Series, name: str, categorical: bool) -> tuple[Column | None, str | None]:
+    found = found_type(series)
+    missing = bool(series.isna().any())
+    if found == "nothing":
+        return None, f"column '{name}' was left out: it has no values"
+    if found in ("date", "other") and not categorical:
+        what = "dates" if found == "date" else "cells that are neither numbers nor text"
+        return None, f"column '{name}' was left out: it holds {what}; add a column of numbers made from it to use it"
+    if series.nunique() == 1 and not missing:
+        return None, f"column '{name}' was left out: every row has the value {series.iloc[0]}"
+    if categorical or found == "text":
+        return _category(series, name, missing, categorical)
+    if found == "boolean":
+        return Column(name, "boolean", missing=missing), None
+    column = Column(name, "number", missing=missing)
+    values = _numbers(series, column)
+    if np.isinf(values).any():
+        rows = rows_named(series.index[np.isinf(values)])
+        raise TableError(f"column '{name}' has an infinite value in {rows}; mend it or leave the cell empty")
+    return column, _id_note(name, values)
+
+
+def _category(series: Series, name: str, missing: bool, asked: bool) -> tuple[Column | None, str | None]:
+    levels = levels_of(series)
+    known = int(series.notna().sum())
+    too_many = len(levels) > MOST_LEVELS or (len(levels) > FEW_LEVELS and 2 * len(levels) > known)
+    if too_many and not asked:
+        why = _nearly_numbers(series) or "that is a name or an id rather than a category"
+        return None, (
+            f"column '{name}' was left out: it holds {len(levels)} different texts in {known} rows, {why}; "
+            f"say --drop '{name}' to agree, or --categorical '{name}' to use it"
+        )
+    return Column(name, "category", levels, missing), None
+
+
+def _nearly_numbers(series: Series) -> str | None:
+    """For a column of numbers that a few cells of text have spoilt: which cells."""
+    import pandas as pd
+
+    known = series.dropna().astype(str)
+    spoilt = known[pd.to_numeric(known, errors="coerce").isna()]
+    if 2 * len(spoilt) >= len(known):
+        return None
+    return (
+        f"most of them numbers, but {rows_named(spoilt.index)} {'has' if len(spoilt) == 1 else 'have'} text such as "
+        f"'{spoilt.iloc[0]}' (empty such cells to use the numbers)"
+    )
+
+
+def _id_note(name: str, values: Matrix) -> str | None:
+    if len(values) < IDS_FROM or np.isnan(values).any() or (values % 1).any() or len(np.unique(values)) < len(values):
+        return None
+    return f"column '{name}' has another whole number in every row; if it is an id, leave it out with --drop '{name}'"
+
+
+def _numbers(series: Series, column: Column) -> Matrix:
+    """Cells as float64; a cell that is no number, or none that a boolean has, is named."""
+    import pandas as pd
+
+    cells = series
+    if series.dtype.kind not in "biuf":
+        # A column that is not numbers throughout has its booleans as objects or as text.
+        cells = series.map(
+            lambda cell: TRUTH.get(str(cell).strip().lower(), cell) if column.kind == "boolean" else cell
+        )
+    numbers = pd.to_numeric(cells, errors="coerce")
+    values: Matrix = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+    bad = np.isnan(values) & series.notna().to_numpy()
+    wanted = "a number"
+    if column.kind == "boolean":
+        bad |= ~np.isnan(values) & (values != 0) & (values != 1)
+        wanted = "true or false (1 or 0)"
+    if bad.any():
+        rows = series.index[bad]
+        cell = series.loc[rows[0]]
+        raise TableError(f"column '{column.name}' has '{cell}' in {rows_named(rows)}, where {wanted} belongs")
+    return values
+
+
+def _codes(texts: Series, levels: Sequence[str]) -> Matrix:
+    codes = {level: float(code) for code, level in enumerate(levels)}
+    return np.array([math.nan if text is None else codes.get(text, UNSEEN) for text in texts])
+
+
+def _unknown(frame: DataFrame, fitted: FittedColumn, raw: Matrix) -> list[str]:
+    column, notes = fitted.column, []
+    gaps = np.isnan(raw)
+    if gaps.any() and not (column.missing and fitted.live[-1]):
+        used = "none of its categories" if column.kind == "category" else f"{fitted.fill:.6g}"
+        notes.append(
+            f"column '{column.name}' has no value in {rows_named(frame.index[gaps])}, and in training none was "
+            f"missing; it was read as {used}"
+        )
+    if column.kind == "category":
+        seen = np.array([*fitted.live[: len(column.levels)], False])  # the last is for UNSEEN, -1
+        strange = ~gaps & ~seen[np.where(gaps, -1, raw).astype(np.int64)]
+        if strange.any():
+            values = sorted(set(as_text(frame[column.name])[strange]))
+            shown = ", ".join(f"'{value}'" for value in values[:5]) + (", …" if len(values) > 5 else "")
+            notes.append(
+                f"column '{column.name}' has {shown} in {rows_named(frame.index[strange])}, which training never "
+                "showed; such a cell was read as none of the known categories"
+            )
+    elif not fitted.live[0]:
+        notes.append(f"column '{column.name}' had one value only in training and is not used")
+    return notes

@@ -1,0 +1,162 @@
+"""A folder of images as a task: `domain/class/*.png`, decoded once.
+
+task = load_folder(Path("sites"))          # sites/berlin/cat/1.jpg, sites/oslo/cat/1.jpg, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from farfield.models.spec import ModelSpec
+from farfield.tasks.images.files import ImageError, ImageInput, ImageSet
+from farfield.tasks.images.layouts import EXPECTED, list_folder
+from farfield.tasks.images.pixels import Kept, pixels, shared_content
+from farfield.tasks.task import Domain, Task
+
+SIZE = 64
+SIZES = (8, 1024)
+#: Fewer images than this are no domain: a tenth is set aside for validation, and a figure needs some to stand on.
+LEAST_IMAGES = 10
+#: For training from scratch, small enough for a processor. Usual values, tuned on no data set.
+DEFAULTS: Mapping[str, Any] = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "lr": 0.05, "momentum": 0.9}
+
+
+def load_folder(path: Path | str, *, name: str | None = None, size: int = SIZE) -> Task:
+    """The images of a folder as a task of uint8 rows [3, size, size], decoded the first time it is loaded."""
+    path = Path(path)
+    images = _listed(path)
+    if len(images.domains) < 2:
+        raise ImageError(
+            f"'{path}' holds one domain only ('{images.domains[0]}'), and leaving one out needs two: the layout is "
+            f"{EXPECTED}"
+        )
+    return image_task(images, name=name or path.resolve().name, size=size, description=f"the images in {path.name}")
+
+
+def _listed(path: Path) -> ImageSet:
+    from farfield.tasks.sets.wilds import list_wilds
+
+    return list_wilds(path) or list_folder(path)
+
+
+def image_task(
+    images: ImageSet,
+    *,
+    name: str,
+    size: int = SIZE,
+    defaults: Mapping[str, Any] | None = None,
+    description: str = "",
+    source: str = "",
+    least: int = LEAST_IMAGES,
+) -> Task:
+    """A task of the listed images at this size. Everything unusual about them is in its notes."""
+    if not SIZES[0] <= size <= SIZES[1]:
+        raise ImageError(f"images of {size} × {size} cannot be made; choose a size from {SIZES[0]} to {SIZES[1]}")
+    kept, notes = described(images, least)
+    x = pixels(images, kept.hashed, size)
+    return Task(
+        name=name,
+        kind="classification",
+        domains=make_domains(images, x),
+        classes=images.classes,
+        model=ModelSpec(
+            featurizer="convnet",
+            input_shape=(3, size, size),
+            outputs=len(images.classes),
+            hidden=(16, 32, 64, 128),
+            norm="group",
+        ),
+        defaults=DEFAULTS if defaults is None else {**DEFAULTS, **defaults},
+        description=description,
+        source=source,
+        notes=notes,
+        fingerprint=kept.key(images.domains, images.sizes, images.classes, images.labels.tolist(), size),
+        images=images,
+        input=ImageInput(size),
+    )
+
+
+def described(images: ImageSet, least: int = LEAST_IMAGES) -> tuple[Kept, tuple[str, ...]]:
+    """What is known of the files' content, and everything unusual about them; what cannot be used is refused."""
+    check_images(images, least)
+    kept = Kept.of(images)
+    return kept, (*images.notes, *_class_notes(images), *shared_content(images, kept.hashed))
+
+
+def make_domains(images: ImageSet, x: torch.Tensor) -> tuple[Domain, ...]:
+    """Rows cut into domains: views, nothing is copied."""
+    y = torch.from_numpy(images.labels)
+    domains = []
+    for name, part in images.spans():
+        held = images.held[part] if images.held is not None else np.zeros(part.stop - part.start, dtype=bool)
+        outside = images.outside[part] if images.outside is not None else np.zeros_like(held)
+        domains.append(Domain(name, x[part], y[part], *official(held, outside)))
+    return tuple(domains)
+
+
+def official(held: NDArray[np.bool_], outside: NDArray[np.bool_]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Row numbers of validation rows and of those in neither part; None twice where a part would be empty."""
+    if not held.any() or bool((held | outside).all()):
+        return None, None
+    return torch.from_numpy(np.flatnonzero(held)), torch.from_numpy(np.flatnonzero(outside))
+
+
+def at_size(task: Task, size: int) -> Task:
+    """The same images at another size."""
+    if task.images is None:
+        raise ImageError(f"task '{task.name}' has no image files behind it; its inputs have a size of their own")
+    made = image_task(
+        task.images,
+        name=task.name,
+        size=size,
+        defaults=task.defaults,
+        description=task.description,
+        source=task.source,
+        least=1,
+    )
+    return replace(made, notes=task.notes)
+
+
+def check_images(images: ImageSet, least: int = LEAST_IMAGES) -> None:
+    """Refuse domains that are too small to train or to measure on, and a task of one class."""
+    for domain, count in zip(images.domains, images.sizes, strict=True):
+        if count < least:
+            raise ImageError(
+                f"domain '{domain}' in '{images.root}' has {count} images, and a domain needs at least {least}: add "
+                "images, or take its folder away"
+            )
+    present = np.unique(images.labels)
+    if len(present) < 2:
+        raise ImageError(
+            f"all images in '{images.root}' are of class '{images.classes[int(present[0])]}', so there is nothing to "
+            f"tell apart: the layout is {EXPECTED}"
+        )
+
+
+def _class_notes(images: ImageSet) -> list[str]:
+    """Classes that a domain lacks: allowed, because sites differ, but nobody should find out from the figures."""
+    notes, lacking = [], []
+    for domain, part in images.spans():
+        present = np.unique(images.labels[part])
+        if len(present) == 1:
+            only = images.classes[int(present[0])]
+            notes.append(
+                f"domain '{domain}' has images of one class only ('{only}'): its client learns to say that, and "
+                "accuracy on it says little"
+            )
+        elif len(present) < len(images.classes):
+            absent = [c for i, c in enumerate(images.classes) if i not in set(present.tolist())]
+            lacking.append(
+                f"'{domain}' has no '{absent[0]}'" + (f" (nor {len(absent) - 1} more)" if absent[1:] else "")
+            )
+    if lacking:
+        more = f", and so for {len(lacking) - 3} more domains" if len(lacking) > 3 else ""
+        notes.append(f"not every domain has every class: {', '.join(lacking[:3])}{more}")
+    return notes

@@ -1,0 +1,255 @@
+"""Bring your own table: a CSV or Parquet file with a label and a domain column becomes a task.
+
+    task = load_table("visits.csv", label="died", domain="hospital", drop=["patient"])
+
+Decided from the whole file: which columns there are, of which type, with which levels, and so the width of an example;
+the classes and the domains. Learned in each run from the training rows of its source domains: every statistic (see
+`preparation`). What the reader did on its own account is in `task.notes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from farfield.models.spec import ModelSpec
+from farfield.tasks.own.columns import FEW_LEVELS, as_text, describe_columns, encode, encode_unlabelled, found_type
+from farfield.tasks.own.columns import levels_of as text_levels
+from farfield.tasks.own.copies import copies_noted
+from farfield.tasks.own.preparation import Column, FittedTable, Matrix, TablePreparation
+from farfield.tasks.own.table_file import TableError, need_columns, read_frame, rows_named, table_name
+from farfield.tasks.task import Domain, Task, TaskKind
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+#: A domain with fewer rows can hardly be trained on and validated, and says little when it is held out.
+LEAST_ROWS = 5
+#: One setting, chosen on validation rows of the source domains of all folds together. A domain that one fold holds out
+#: is a source in the others, so no domain of the tables used was kept out of the choice (docs/bring-your-own-data.md).
+HIDDEN = (32,)
+DEFAULTS = {"rounds": 30, "local_epochs": 1, "batch_size": 64, "lr": 0.2, "momentum": 0.0}
+
+
+def load_table(
+    path: str | Path,
+    *,
+    label: str,
+    domain: str,
+    drop: Sequence[str] = (),
+    name: str | None = None,
+    categorical: Sequence[str] = (),
+    kind: TaskKind | None = None,
+    drop_missing_labels: bool = False,
+    least_rows: int | None = None,
+) -> Task:
+    """Read a table as a task. Raises TableError, one sentence, for what cannot be used.
+
+    `drop` leaves columns out, `categorical` takes columns of numbers as categories. Text, true/false and few whole
+    numbers make a label a class; `kind` overrules that. `least_rows` leaves smaller domains out instead of refusing.
+    """
+    path = Path(path)
+    return task_from_frame(
+        read_frame(path),
+        name=name or table_name(path),
+        label=label,
+        domain=domain,
+        drop=drop,
+        categorical=categorical,
+        kind=kind,
+        drop_missing_labels=drop_missing_labels,
+        least_rows=least_rows,
+        source=path.name,
+    )
+
+
+def task_from_frame(
+    frame: DataFrame,
+    *,
+    name: str,
+    label: str,
+    domain: str,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    kind: TaskKind | None = None,
+    drop_missing_labels: bool = False,
+    least_rows: int | None = None,
+    source: str = "",
+    description: str = "",
+) -> Task:
+    """The same from a data frame whose rows are numbered as messages shall count them."""
+    _check_roles(frame, label, domain, drop, categorical)
+    notes: list[str] = []
+    frame = _with_labels(frame, label, drop_missing_labels, notes)
+    frame = _with_domains(frame, domain, least_rows, notes)
+    features = [column for column in frame.columns if column not in (label, domain, *drop)]
+    columns, left_out = describe_columns(frame, features, categorical)
+    notes += left_out
+    if not columns:
+        raise TableError(f"no column is left to learn from beside the label '{label}' and the domain '{domain}'")
+    kind, classes, y = _labels(frame[label], label, kind, notes)
+    rows_of = _rows_by_domain(frame[domain])
+    notes += _warnings(frame, columns, label, classes, y, rows_of)
+    x = encode(frame, columns)
+    domains = tuple(
+        Domain(name, torch.from_numpy(x[rows]), y[torch.from_numpy(rows)]) for name, rows in rows_of.items()
+    )
+    preparation = TablePreparation(columns, scale_label=kind == "regression", other=(label, domain))
+    return Task(
+        name=name,
+        kind=kind,
+        domains=domains,
+        classes=classes,
+        model=table_model(preparation, len(classes)),
+        defaults=DEFAULTS,
+        description=description or f"{label} by {domain}, from {source}",
+        source=source,
+        preparation=preparation,
+        notes=tuple(notes),
+    )
+
+
+def table_model(preparation: TablePreparation, classes: int) -> ModelSpec:
+    """A small MLP; two classes get two logits, as more would."""
+    return ModelSpec(featurizer="mlp", input_shape=preparation.shape, outputs=classes or 1, hidden=HIDDEN)
+
+
+def read_rows(path: str | Path, fitted: FittedTable) -> tuple[Tensor, tuple[str, ...]]:
+    """Raw rows of a file for a trained model, and what must be said of them. A label column is not needed."""
+    raw, notes = encode_unlabelled(read_frame(Path(path)), fitted.columns)
+    return torch.from_numpy(raw), notes
+
+
+def _check_roles(frame: DataFrame, label: str, domain: str, drop: Sequence[str], categorical: Sequence[str]) -> None:
+    need_columns(frame, [label], "the label")
+    need_columns(frame, [domain], "the domain")
+    need_columns(frame, drop, "--drop")
+    need_columns(frame, categorical, "--categorical")
+    if label == domain:
+        raise TableError(f"'{label}' cannot be both the label and the domain")
+    for role, column in (("label", label), ("domain", domain)):
+        if column in drop:
+            raise TableError(f"'{column}' is the {role} and cannot be dropped as well")
+
+
+def _with_labels(frame: DataFrame, label: str, drop_missing: bool, notes: list[str]) -> DataFrame:
+    missing = frame.index[frame[label].isna()]
+    if not len(missing):
+        return frame
+    if len(missing) == len(frame):
+        raise TableError(f"the label column '{label}' has no values")
+    if not drop_missing:
+        raise TableError(
+            f"the label '{label}' is missing in {rows_named(missing)} (row 1 is the first below the header); fill it "
+            "in, or leave such rows out with --drop-missing-labels"
+        )
+    notes.append(f"left out what has no label: {rows_named(missing)}")
+    return frame.drop(missing)
+
+
+def _with_domains(frame: DataFrame, domain: str, least: int | None, notes: list[str]) -> DataFrame:
+    missing = frame.index[frame[domain].isna()]
+    if len(missing):
+        raise TableError(
+            f"the domain '{domain}' is missing in {rows_named(missing)} (row 1 is the first below the header); fill it "
+            "in with a name, or remove these rows"
+        )
+    names = as_text(frame[domain])
+    sizes = names.value_counts()
+    small = sizes[sizes < (LEAST_ROWS if least is None else least)].sort_index()
+    if not len(small):
+        return frame
+    shown = ", ".join(f"'{name}' ({size})" for name, size in small.head(5).items())
+    shown += f" and {len(small) - 5} more" if len(small) > 5 else ""
+    if least is None:
+        raise TableError(
+            f"of {len(sizes)} domains of '{domain}', {len(small)} with fewer than {LEAST_ROWS} rows: {shown}; merge "
+            f"them in the file, name a coarser --domain, or leave them out with --least-rows {LEAST_ROWS}"
+        )
+    if len(small) == len(sizes):
+        raise TableError(f"no domain of '{domain}' has {least} rows; the largest has {sizes.max()}")
+    notes.append(f"left out {len(small)} of {len(sizes)} domains, with fewer than {least} rows: {shown}")
+    return frame[~names.isin(small.index)]
+
+
+def _rows_by_domain(column: Series) -> dict[str, np.ndarray]:
+    texts = as_text(column).to_numpy()
+    return {name: np.flatnonzero(texts == name) for name in text_levels(column)}
+
+
+def _labels(
+    column: Series, label: str, kind: TaskKind | None, notes: list[str]
+) -> tuple[TaskKind, tuple[str, ...], Tensor]:
+    found = found_type(column)
+    if found in ("date", "other"):
+        raise TableError(f"the label '{label}' holds neither classes nor numbers")
+    whole = found == "number" and column.dtype.kind in "iuf" and not bool((column % 1).any())
+    few = whole and column.nunique() <= FEW_LEVELS
+    chosen = kind or ("regression" if found == "number" and not few else "classification")
+    if chosen == "regression":
+        if found == "text":
+            raise TableError(f"the label '{label}' holds text, which a regression cannot predict")
+        values: Matrix = encode(column.to_frame(label), [Column(label, "number")])[:, 0]
+        if not np.isfinite(values).all():
+            raise TableError(
+                f"the label '{label}' has an infinite value in {rows_named(column.index[~np.isfinite(values)])}"
+            )
+        if values.min() == values.max():
+            raise TableError(f"the label '{label}' has the value {values[0]:g} in every row; there is nothing to learn")
+        return "regression", (), torch.from_numpy(values.astype(np.float32))
+    classes = text_levels(column)
+    if len(classes) < 2:
+        raise TableError(f"the label '{label}' has the value '{classes[0]}' in every row; there is nothing to learn")
+    if len(classes) > 2 and 2 * len(classes) > len(column):
+        raise TableError(
+            f"the label '{label}' has {len(classes)} classes in {len(column)} rows; a class needs several rows, so "
+            "name another label column"
+        )
+    if whole and len(classes) > 2:
+        notes.append(f"the whole numbers of the label '{label}' were taken as {len(classes)} classes")
+    codes = {name: number for number, name in enumerate(classes)}
+    return "classification", classes, torch.tensor([codes[text] for text in as_text(column)])
+
+
+def _warnings(
+    frame: DataFrame,
+    columns: Sequence[Column],
+    label: str,
+    classes: Sequence[str],
+    y: Tensor,
+    rows_of: dict[str, np.ndarray],
+) -> list[str]:
+    notes = []
+    if classes:
+        for name, rows in rows_of.items():
+            present = np.unique(y.numpy()[rows])
+            if len(present) == 1:
+                only = classes[int(present[0])]
+                notes.append(
+                    f"domain '{name}' has one class only ('{only}' in all its {len(rows)} rows): held out, its "
+                    "accuracy says little and AUROC is not defined"
+                )
+        for column in columns:
+            by_value = frame.groupby(column.name, observed=True)[label].nunique()
+            if 2 <= len(by_value) <= 2 * len(classes) and by_value.max() == 1:
+                notes.append(
+                    f"column '{column.name}' tells the label '{label}' in every row where it has a value; if it was "
+                    f"recorded after the label was known, leave it out with --drop '{column.name}'"
+                )
+    return notes + _repeated(frame, [c.name for c in columns], label, rows_of)
+
+
+def _repeated(frame: DataFrame, features: list[str], label: str, rows_of: dict[str, np.ndarray]) -> list[str]:
+    """Rows that occur more than once, in two domains or in one."""
+    import pandas as pd
+
+    key = pd.util.hash_pandas_object(frame[[*features, label]].astype(str), index=False).to_numpy()
+    owner = np.empty(len(frame), dtype=np.int64)
+    for number, rows in enumerate(rows_of.values()):
+        owner[rows] = number
+    return copies_noted(key, owner, list(rows_of), lambda rows: rows_named(frame.index[rows]))

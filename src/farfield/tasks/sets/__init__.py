@@ -1,0 +1,1 @@
+"""The data sets, a file each: how the papers built them, or how they are published."""

@@ -1,0 +1,203 @@
+"""Public image sets in folders: pacs, vlcs, office-home, office-caltech10, domainnet and its ten-class part.
+
+Each is looked for under its usual folder names in the data folders. Domains and classes have the names of the papers,
+however they are spelt on the disk. What differs from the published counts is noted, not refused: people keep parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from farfield.models.spec import ModelSpec
+from farfield.tasks.data_folder.store import locate, require
+from farfield.tasks.images.files import ImageError, ImageSet
+from farfield.tasks.images.layouts import list_folder
+from farfield.tasks.images.splits import with_official_split
+from farfield.tasks.own.folder import image_task
+from farfield.tasks.registry import register
+from farfield.tasks.task import Domain, Task
+
+
+@dataclass(frozen=True)
+class PublicSet:
+    """What is known of a public set before a file is looked at."""
+
+    name: str
+    summary: str
+    source: str
+    #: Names that its folder goes by.
+    folders: tuple[str, ...]
+    #: Published numbers of images a domain.
+    counts: Mapping[str, int]
+    classes: int
+    #: Other spellings of domain names, and of class names where these are known.
+    spellings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    class_spellings: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def domains(self) -> dict[str, tuple[str, ...]]:
+        return {name: self.spellings.get(name, ()) for name in self.counts}
+
+
+OFFICE_CALTECH_CLASSES: dict[str, tuple[str, ...]] = {
+    "back_pack": ("backpack",),
+    "bike": (),
+    "calculator": (),
+    "headphones": (),
+    "keyboard": (),
+    "laptop_computer": ("laptop",),
+    "monitor": (),
+    "mouse": (),
+    "mug": (),
+    "projector": (),
+}
+#: The classes that FedBN trains on, and the federated papers after it.
+DOMAINNET_TEN = (
+    "bird", "feather", "headphones", "ice_cream", "teapot", "tiger", "whale", "windmill", "wine_glass", "zebra",
+)  # fmt: skip
+DOMAINNET_FOLDERS = ("domain_net", "DomainNet", "domainnet")
+
+SETS = (
+    PublicSet(
+        "pacs",
+        "photos, paintings, cartoons and sketches of seven things",
+        "Li et al., Deeper, Broader and Artier Domain Generalization, ICCV 2017",
+        ("PACS", "pacs"),
+        {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929},
+        7,
+        {"art_painting": ("art",)},
+    ),
+    PublicSet(
+        "vlcs",
+        "photos of five things from four collections",
+        "Fang, Xu, Rockmore, Unbiased Metric Learning, ICCV 2013",
+        ("VLCS", "vlcs"),
+        {"Caltech101": 1415, "LabelMe": 2656, "SUN09": 3282, "VOC2007": 3376},
+        5,
+        {"Caltech101": ("CALTECH",), "SUN09": ("SUN",), "VOC2007": ("PASCAL", "VOC")},
+        {"bird": ("0",), "car": ("1",), "chair": ("2",), "dog": ("3",), "person": ("4",)},
+    ),
+    PublicSet(
+        "office-home",
+        "65 things from home and office: art, clip art, products, photos",
+        "Venkateswara et al., Deep Hashing Network for Unsupervised Domain Adaptation, CVPR 2017",
+        ("office_home", "OfficeHome", "office-home", "OfficeHomeDataset_10072016"),
+        {"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357},
+        65,
+        {"Real World": ("Real",)},
+    ),
+    PublicSet(
+        "office-caltech10",
+        "ten things that Office and Caltech-256 share, from four cameras",
+        "Gong et al., Geodesic Flow Kernel for Unsupervised Domain Adaptation, CVPR 2012",
+        ("office_caltech_10", "office-caltech10", "office_caltech10", "Office_Caltech_DA_Dataset", "OfficeCaltech10"),
+        {"amazon": 958, "caltech": 1123, "dslr": 157, "webcam": 295},
+        10,
+        {"caltech": ("Caltech10", "caltech256")},
+        OFFICE_CALTECH_CLASSES,
+    ),
+    PublicSet(
+        "domainnet",
+        "345 things in six styles, 0.6 million images",
+        "Peng et al., Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
+        DOMAINNET_FOLDERS,
+        {"clipart": 48129, "infograph": 51605, "painting": 72266, "quickdraw": 172500, "real": 172947, "sketch": 69128},
+        345,
+    ),
+    PublicSet(
+        "domainnet-10",
+        "the ten classes of DomainNet that FedBN and later federated papers use",
+        "Peng et al., ICCV 2019; classes as in Li et al., FedBN, ICLR 2021",
+        DOMAINNET_FOLDERS,
+        dict.fromkeys(("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), 0),
+        10,
+        class_spellings=dict.fromkeys(DOMAINNET_TEN, ()),
+    ),
+)
+
+
+def list_public(public: PublicSet) -> ImageSet:
+    """The images of a public set, under the papers' names, with notes on what differs from what was published."""
+    root = require(public.name, *public.folders)
+    images = list_folder(root, domains=public.domains, classes=public.class_spellings)
+    if len(images.domains) < 2:
+        raise ImageError(
+            f"'{root}' holds one domain of {public.name} only ('{images.domains[0]}'), and leaving one out needs two; "
+            f"its domains are {', '.join(public.counts)}"
+        )
+    notes = list(images.notes)
+    for domain, count in public.counts.items():
+        here = dict(zip(images.domains, images.sizes, strict=True)).get(domain, 0)
+        if not here:
+            notes.append(f"domain '{domain}' of {public.name} is not in '{root}'")
+        elif count and here != count:
+            notes.append(f"domain '{domain}' has {here:,} images here; published are {count:,}")
+    if len(images.classes) != public.classes:
+        notes.append(f"{len(images.classes)} classes are here; {public.name} has {public.classes}")
+    return with_official_split(replace(images, notes=tuple(notes)), public.domains, public.class_spellings)
+
+
+def _register(public: PublicSet) -> None:
+    def load() -> Task:
+        return image_task(
+            list_public(public),
+            name=public.name,
+            defaults={"augment": "standard"},
+            description=public.summary,
+            source=public.source,
+        )
+
+    load.__qualname__ = f"load.{public.name}"
+    register(
+        public.name,
+        summary=public.summary,
+        domains=tuple(public.counts),
+        classes=public.classes,
+        kind="classification",
+        available=lambda: locate(*public.folders) is not None,
+        exact=False,
+    )(load)
+
+
+for _public in SETS:
+    _register(_public)
+
+SURF = "office_caltech10_surf.npz"
+
+
+@register(
+    "office-caltech10-surf",
+    summary="Office-Caltech-10 as 800 counts of SURF words",
+    domains=("amazon", "caltech", "dslr", "webcam"),
+    classes=10,
+    kind="classification",
+    available=lambda: locate(SURF) is not None,
+)
+def load_surf() -> Task:
+    """The SURF words of each image; no statistic of any domain goes into them."""
+    path = require("office-caltech10-surf", SURF)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            features, labels, domains = file["feature"], file["label"], file["domain"]
+            names, classes = [str(n) for n in file["domain_names"]], tuple(str(c) for c in file["class_names"])
+    except (KeyError, ValueError, OSError, EOFError) as error:
+        raise ImageError(f"'{path}' is not the file of SURF features that was expected: {error}") from error
+    counts = torch.from_numpy(features.astype(np.float32))
+    # The root of each word's share: image by image, so nothing is learnt from any domain, and rows have length 1.
+    x = (counts / counts.sum(1, keepdim=True).clamp(min=1)).sqrt()
+    y = torch.from_numpy(labels.astype(np.int64))
+    rows = [torch.from_numpy(np.flatnonzero(domains == i)) for i in range(len(names))]
+    return Task(
+        name="office-caltech10-surf",
+        kind="classification",
+        domains=tuple(Domain(name, x[part], y[part]) for name, part in zip(names, rows, strict=True)),
+        classes=classes,
+        model=ModelSpec(featurizer="mlp", input_shape=(x.shape[1],), outputs=len(classes), hidden=(64,)),
+        defaults={"rounds": 30, "local_epochs": 2, "batch_size": 32, "lr": 0.3, "momentum": 0.9},
+        description="Office-Caltech-10 as histograms of 800 SURF words",
+        source="Gong et al., Geodesic Flow Kernel for Unsupervised Domain Adaptation, CVPR 2012",
+    )
