@@ -50,6 +50,7 @@ from farfield.models import Model, ModelSpec, task_loss
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
 #: Rows that pass through the model at once.
 ROWS_AT_ONCE = 1024
+_Look = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class FedILC(FedAvg):
@@ -183,7 +184,7 @@ class FedILCWithFishr(FedILC):
         moments = GradientMoments()
         reply = self._own_gradient(client, model, moments)
         if moments.rows == 0:
-            moments = _moments(model, _passes(client, model))
+            moments = _moments(_looks(client, model))
         return {**reply, "variance": _flat(model, *moments.variance).to(model.vector.dtype)}
 
     @phase(
@@ -197,13 +198,12 @@ class FedILCWithFishr(FedILC):
         """
         model.train()
         last = model.head.last
-        once = list(_passes(client, model)) if client.samples <= ROWS_AT_ONCE else None
-        moments = _moments(model, once or _passes(client, model))
+        once = list(_looks(client, model)) if client.samples <= ROWS_AT_ONCE else None
+        moments = _moments(once or _looks(client, model))
         gap = _flat(model, *moments.variance) - mean_variance.double()
         factors = _weight_and_bias(model, gap * (2.0 / client.samples))
         total = torch.zeros_like(model.vector)
-        for inside, y in once or _passes(client, model):
-            inputs, errors = _of_final_layer(model, inside, y)
+        for inside, y, inputs, errors in once or _looks(client, model):
             by_inputs, by_errors = variance_derivatives(inputs, errors, moments.mean, factors)
             by_logits = through_softmax(by_errors, errors, y)
             by_inputs += by_logits @ last.weight.detach().double()
@@ -261,17 +261,19 @@ def _passes(client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
         yield model.head.before_last(model.features(x)), y
 
 
-def _of_final_layer(model: Model, inside: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """What goes into the final layer and the residuals that come of it, in float64 and without a graph."""
-    with torch.no_grad():
-        return inside.detach().double(), residuals(model.head.last(inside).double(), y)
+def _looks(client: Client, model: Model) -> Iterator[_Look]:
+    """As `_passes`, with what goes into the final layer and the residuals that come of it: float64, without a graph."""
+    for inside, y in _passes(client, model):
+        with torch.no_grad():
+            look = inside.detach().double(), residuals(model.head.last(inside).double(), y)
+        yield inside, y, *look
 
 
 @torch.no_grad()
-def _moments(model: Model, passes: Iterable[tuple[Tensor, Tensor]]) -> GradientMoments:
+def _moments(looks: Iterable[_Look]) -> GradientMoments:
     moments = GradientMoments()
-    for inside, y in passes:
-        moments.add(*_of_final_layer(model, inside, y))
+    for _, _, inputs, errors in looks:
+        moments.add(inputs, errors)
     return moments
 
 

@@ -20,6 +20,10 @@ from torch import Tensor
 Zeros = Literal["paper", "neither"]
 
 
+#: Numbers that are looked at together; more would not fit into the processor's cache.
+_AT_ONCE = 1 << 18
+
+
 class GeometricAccumulator:
     """The weighted geometric mean of rows that arrive in batches, in memory of a few vectors.
 
@@ -46,15 +50,18 @@ class GeometricAccumulator:
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:
         """Take in a (batch, size) matrix of gradients, or one gradient as a vector."""
-        for gradient in rows.reshape(-1, self._veto.numel()):
-            row = gradient.to(torch.float64)
-            logs = row.abs().log()
-            for side, members in enumerate((row > 0, row < 0)):
-                self._logs[side] += torch.where(members, logs, 0.0)
-                self._counts[side] += members
-            self._veto |= row == 0
-            self._undefined |= row.isnan()
-            self.rows += 1
+        rows = rows.reshape(-1, self._veto.numel())
+        for block in torch.split(rows, max(1, _AT_ONCE // max(1, rows.shape[1]))):
+            values = block.to(torch.float64)
+            logs = values.abs().log()
+            for side, members in enumerate((values > 0, values < 0)):
+                self._counts[side] += members.sum(dim=0)
+                # Row by row: the order of a sum must not depend on how the rows came.
+                for row in torch.where(members, logs, 0.0):
+                    self._logs[side] += row
+            self._veto |= (values == 0).any(dim=0)
+            self._undefined |= values.isnan().any(dim=0)
+        self.rows += len(rows)
 
     def result(self) -> Tensor:
         """The mean of all rows so far, as a float64 vector. NaN in a column gives NaN there."""

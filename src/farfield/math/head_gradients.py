@@ -49,33 +49,34 @@ def head_gradient_variance(features: Tensor, logits: Tensor, targets: Tensor) ->
     float64 and returned in the dtype of the features, because near convergence the squares of residuals underflow
     in float32.
     """
-    weight, bias = gradient_variance(features.to(torch.float64), residuals(logits.to(torch.float64), targets))
+    _, (weight, bias) = gradient_moments(features.to(torch.float64), residuals(logits.to(torch.float64), targets))
     return weight.to(features.dtype), bias.to(features.dtype)
 
 
-def gradient_variance(inputs: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
-    """`head_gradient_variance` from the residuals, in their precision."""
-    n = inputs.shape[0]
+def gradient_moments(inputs: Tensor, errors: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Mean and variance of the head's per-sample gradients, each by weight and bias, in the precision of the residuals.
 
-    # E[g²] − E[g]² would lose every digit where all samples agree. With both factors split into mean and deviation,
-    # e = ē + ẽ and z = z̄ + z̃, the deviation of e·z is ē z̃ + z̄ ẽ + (ẽ z̃ − cov), and only deviations get squared.
+    E[g²] − E[g]² would lose every digit where all samples agree. With both factors split into mean and deviation, e = ē
+    + ẽ and z = z̄ + z̃, the deviation of e·z is ē z̃ + z̄ ẽ + (ẽ z̃ − cov), and only deviations get squared.
+    """
+    (n, classes), width = errors.shape, inputs.shape[1]
     mean_error, mean_input = errors.mean(dim=0), inputs.mean(dim=0)
     errors, inputs = errors - mean_error, inputs - mean_input
-    error_squares, input_squares = errors.square(), inputs.square()
-    error_variance, input_variance = error_squares.mean(dim=0), input_squares.mean(dim=0)
-    mean_error, mean_input = mean_error.unsqueeze(1), mean_input.unsqueeze(0)
-
-    covariance = errors.T @ inputs / n
+    # All four products of powers one and two in a single one.
+    powers = torch.cat([errors, errors.square()], dim=1), torch.cat([inputs, inputs.square()], dim=1)
+    products = powers[0].T @ powers[1] / n
+    covariance, squared_input = products[:classes, :width], products[:classes, width:]
+    squared_error, both_squared = products[classes:, :width], products[classes:, width:]
+    error_variance, input_variance = powers[0][:, classes:].mean(dim=0), powers[1][:, width:].mean(dim=0)
+    slope = mean_error.unsqueeze(1)
     weight_variance = (
-        mean_error.square() * input_variance
+        slope.square() * input_variance
         + mean_input.square() * error_variance.unsqueeze(1)
-        + (error_squares.T @ input_squares / n - covariance.square())
-        + 2.0 * mean_error * mean_input * covariance
-        + 2.0 * mean_error * (errors.T @ input_squares / n)
-        + 2.0 * mean_input * (error_squares.T @ inputs / n)
+        + (both_squared - covariance.square())
+        + 2.0 * (slope * (mean_input * covariance + squared_input) + mean_input * squared_error)
     )
     # What the clamp removes is rounding, of the size of the last digit of the terms above.
-    return weight_variance.clamp_min(0.0), error_variance
+    return (covariance + slope * mean_input, mean_error), (weight_variance.clamp_min(0.0), error_variance)
 
 
 class GradientMoments:
@@ -93,8 +94,7 @@ class GradientMoments:
     def add(self, inputs: Tensor, errors: Tensor) -> None:
         """Rows by what goes into the head and their residuals, both float64."""
         n = len(errors)
-        mean = (errors.T @ inputs / n, errors.mean(dim=0))
-        variance = gradient_variance(inputs, errors)
+        mean, variance = gradient_moments(inputs, errors)
         if self.rows == 0:
             self.rows, self.mean, self.variance = n, mean, variance
             return
