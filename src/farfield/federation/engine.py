@@ -18,7 +18,7 @@ from torch import Tensor
 from farfield.federation.checks import STATE_DTYPES, nbytes
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Reply, Traffic
-from farfield.federation.phase import Named, declared_sends
+from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.models import Layout, ModelState
 from farfield.models.randomness import generator
 
@@ -39,8 +39,11 @@ class Engine(ABC):
         self._seed, self._quorum, self._deadline = seed, quorum, deadline
         self._round = 0
         self._cohort: tuple[int, ...] = ()
+        self._sends: dict[str, Sends] = {}
         self.traffic = Traffic()
         self.events: list[Event] = []
+        #: Rounds that did not count.
+        self.skipped: set[int] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -69,9 +72,9 @@ class Engine(ABC):
     @abstractmethod
     def states(self, states: dict[int, dict[str, Tensor]]) -> None: ...
 
-    @abstractmethod
     def discard(self) -> None:
         """This round does not count: what clients wanted to keep of it is forgotten, as the server forgets it."""
+        self.skipped.add(self._round)
 
     @abstractmethod
     def close(self) -> None: ...
@@ -116,7 +119,7 @@ class Engine(ABC):
         self, phase: Callable[..., Named], model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> tuple[Replies, list[str]]:
         name = phase.__name__
-        declared_sends(phase)
+        self._sends = declared_sends(phase)
         if not clients:
             raise FederationError(f"there is no client to run phase '{name}' on; begin the round with a cohort")
         for key, value in shared.items():

@@ -72,6 +72,7 @@ class LocalFederation(Engine):
         self._kept, self._staged = dict(states), {}
 
     def discard(self) -> None:
+        super().discard()
         self._staged = {}
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:

@@ -1,0 +1,180 @@
+"""A federation over Flower's Grid: a phase is a message to each node of the cohort, and their replies.
+
+Flower's own strategies know one exchange a round, so this drives the Grid itself. A reply counts if it answers this
+very message: same run, round, attempt, phase and client; whatever else comes in is dropped and recorded.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from farfield.federation.checks import fault, state_fault
+from farfield.federation.engine import Engine
+from farfield.federation.execution import Outcome
+from farfield.federation.flower.assignment import Assignment
+from farfield.federation.flower.packing import BadMessage, pack, unpack
+from farfield.models import Layout, ModelState
+
+#: All phases go by one message type; the header says which one it is.
+MESSAGE = "query.farfield"
+#: Waiting for replies begins with short looks and ends with long ones.
+FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the network and the client that it is."""
+
+    id: int
+    client: str
+    domain: str
+
+
+class FlowerFederation(Engine):
+    """The clients of a Flower network. Client n is `nodes[n]`.
+
+    `travelling` says that what clients keep between rounds goes to them with every message and comes back with every
+    reply, as on one machine in a simulation; otherwise it stays at the site, and the server never sees it.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        nodes: Sequence[Node],
+        layout: Layout,
+        assignment: Assignment,
+        *,
+        quorum: float = 0.5,
+        deadline: float | None = None,
+        travelling: bool = False,
+    ) -> None:
+        super().__init__(seed=assignment.seed, quorum=quorum, deadline=deadline)
+        self._grid, self._nodes, self._layout, self._assignment = grid, tuple(nodes), layout, assignment
+        self._travelling = travelling
+        self._kept: dict[int, dict[str, Tensor]] = {}
+        self._staged: dict[int, dict[str, Tensor]] = {}
+        self._attempt = ""
+
+    @property
+    def clients(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def states(self) -> dict[int, dict[str, Tensor]]:
+        return {number: state for number, state in (self._kept | self._staged).items() if state}
+
+    @states.setter
+    def states(self, states: dict[int, dict[str, Tensor]]) -> None:
+        self._kept, self._staged = dict(states), {}
+
+    def begin(self, round: int, cohort: Sequence[int]) -> None:
+        self._kept |= self._staged
+        self._staged = {}
+        self._attempt = uuid.uuid4().hex
+        super().begin(round, cohort)
+
+    def discard(self) -> None:
+        super().discard()
+        self._staged = {}
+
+    def close(self) -> None:
+        """The network goes on; nothing here holds it."""
+
+    def _keep(self, outcome: Outcome) -> None:
+        if self._travelling:
+            self._staged[outcome.client] = outcome.state
+
+    def _outcomes(
+        self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
+    ) -> Iterator[Outcome]:
+        waiting: dict[str, int] = {}
+        messages = [self._message(phase, model, shared, number) for number in clients]
+        for message_id, number in zip(self._grid.push_messages(messages), clients, strict=True):
+            if message_id:
+                waiting[message_id] = number
+            else:
+                yield self._lost(number, "the message could not be sent to its node")
+        until = None if self._deadline is None else time.monotonic() + self._deadline
+        look = FIRST_LOOK
+        while waiting:
+            replies = list(self._grid.pull_messages(list(waiting)))
+            for reply in replies:
+                number = waiting.pop(reply.metadata.reply_to_message_id, -1)
+                if number >= 0:
+                    yield self._outcome(reply, number, phase)
+            if not waiting:
+                return
+            if until is not None and time.monotonic() >= until:
+                break
+            look = FIRST_LOOK if replies else min(2 * look, LONGEST_LOOK)
+            time.sleep(look)
+        for number in waiting.values():
+            yield self._lost(number, f"no reply within the deadline of {self._deadline:g} s")
+
+    def _message(self, phase: str, model: ModelState, shared: Mapping[str, Any], number: int) -> Message:
+        groups: dict[str, Mapping[str, Any]] = {
+            "model": {"parameters": model.parameters, "buffers": model.buffers},
+            "shared": shared,
+        }
+        if self._travelling:
+            groups["state"] = self._staged.get(number, self._kept.get(number, {}))
+        header = {**self._expected(phase, number), "skipped": sorted(self.skipped), "travelling": self._travelling}
+        content = pack({**header, "assignment": self._assignment.model_dump_json()}, groups)
+        return self._grid.create_message(content, MESSAGE, self._nodes[number].id, str(self._round), self._deadline)
+
+    def _expected(self, phase: str, number: int) -> dict[str, Any]:
+        """What a message and its reply must agree on."""
+        return {
+            "run": self._assignment.run,
+            "round": self._round,
+            "attempt": self._attempt,
+            "phase": phase,
+            "client": self._nodes[number].client,
+        }
+
+    def _outcome(self, reply: Message, number: int, phase: str) -> Outcome:
+        if reply.has_error():
+            return self._lost(number, f"its node failed: {reply.error.reason or f'code {reply.error.code}'}")
+        try:
+            header, groups = unpack(_content(reply))
+            expected = self._expected(phase, number)
+            strange = [name for name, value in expected.items() if header.get(name) != value]
+            if strange:
+                raise BadMessage(f"it answers another message: {strange[0]} is {header.get(strange[0])!r}")
+            problem = str(header["problem"]) or None
+            values = groups.get("values", {})
+            # The node has checked it too, but a server does not take a node's word for it.
+            problem = problem or fault(values, self._sends, self._layout) or state_fault(groups.get("state", {}))
+            return Outcome(
+                client=number,
+                domain=self._nodes[number].domain,
+                samples=max(int(header["samples"]), 0),
+                values={} if problem else values,
+                state=groups.get("state", {}),
+                problem=problem,
+                detail=str(header["detail"]),
+                steps=int(header["steps"]),
+                examples=int(header["examples"]),
+                seconds=float(header["seconds"]),
+            )
+        except (BadMessage, KeyError, TypeError, ValueError) as problem:
+            return self._lost(number, f"its reply cannot be used: {problem}")
+
+    def _lost(self, number: int, problem: str) -> Outcome:
+        return Outcome(client=number, domain=self._nodes[number].domain, problem=problem)
+
+
+def _content(message: Message) -> RecordDict:
+    return message.content

@@ -1,0 +1,123 @@
+"""What a node does with a message: find the phase by name, run it on the site's rows, send back what it declares.
+
+The same code as in the local engine runs where the data is (`run_phase`). What the method keeps at the client between
+rounds stays in `Keeping`, which a site also writes to disk; a round that the server gave up is forgotten here too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from farfield.errors import UserError
+from farfield.federation.client import Client
+from farfield.federation.execution import Outcome, run_phase
+from farfield.federation.flower.assignment import Assignment
+from farfield.models import Model, ModelState, build_model
+
+Build = Callable[[str, Mapping[str, Any], int], Any]
+
+
+class Refused(UserError):
+    """A site does not do what a server asks of it."""
+
+
+class Site(Protocol):
+    """A client's own side: its rows, and what it allows to leave."""
+
+    def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:
+        """The client with its rows; `Refused` for a name that is not here."""
+        ...
+
+    def allow(self, assignment: Assignment, algorithm: Any, phase: str, model: Model) -> None:
+        """Raise `Refused` if what the phase sends was not approved."""
+        ...
+
+
+@dataclass
+class Keeping:
+    """What a client keeps of a run: the state after the last round that counted, and that of the round under way."""
+
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    staged: dict[str, Tensor] | None = None
+    round: int = 0
+    attempt: str = ""
+
+    def state(self, round: int, attempt: str, skipped: frozenset[int]) -> dict[str, Tensor]:
+        """The state to go on from; what was staged before counts if its round did."""
+        if self.staged is not None and attempt != self.attempt:
+            if self.round < round and self.round not in skipped:
+                self.kept = self.staged
+            self.staged = None
+        current = self.kept if self.staged is None else self.staged
+        return {name: value.clone() for name, value in current.items()}
+
+    def stage(self, round: int, attempt: str, state: dict[str, Tensor]) -> None:
+        self.staged, self.round, self.attempt = state, round, attempt
+
+
+class Resident:
+    """The algorithm and the model of a run, built once and kept between messages of a process."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self._key: str | None = None
+        self._made: tuple[Any, Model] | None = None
+
+    def of(self, assignment: Assignment) -> tuple[Any, Model]:
+        key = assignment.model_dump_json(exclude={"data", "run"})
+        if self._made is None or key != self._key:
+            algorithm = self._build(assignment.algorithm, assignment.settings, assignment.rounds)
+            self._made, self._key = (algorithm, build_model(assignment.model, assignment.seed)), key
+        return self._made
+
+
+def answer(
+    header: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], site: Site, resident: Resident, keeping: Keeping
+) -> Outcome:
+    """Run the phase that a message asks for. Never raises for what a client or a server did wrong."""
+    started = time.perf_counter()
+    name = str(header.get("client", ""))
+    try:
+        assignment = Assignment.model_validate_json(str(header["assignment"]))
+        algorithm, model = resident.of(assignment)
+        phase, round, attempt = str(header["phase"]), int(header["round"]), str(header["attempt"])
+        site.allow(assignment, algorithm, phase, model)
+        travelling = bool(header["travelling"])
+        skipped = frozenset(int(number) for number in header["skipped"])
+        state = dict(groups["state"]) if travelling else keeping.state(round, attempt, skipped)
+        client = site.client(assignment, name, round=round, phase=phase, state=state)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # as everywhere: the same bits whatever the machine
+        try:
+            with torch.random.fork_rng(devices=[]):
+                broadcast = ModelState(**groups["model"])
+                outcome = run_phase(algorithm, phase, model, broadcast, client, groups["shared"])
+        finally:
+            torch.set_num_threads(threads)
+        if outcome.problem is None and not travelling:
+            keeping.stage(round, attempt, outcome.state)
+            outcome.state = {}
+        return outcome
+    except (UserError, KeyError, TypeError, ValueError) as error:
+        problem = str(error) if isinstance(error, UserError) else f"the message cannot be read: {error!r}"
+        return Outcome(client=-1, domain="", problem=problem, seconds=time.perf_counter() - started)
+
+
+def reply_header(header: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """What goes with a reply: what it answers, and what the phase cost."""
+    same = {name: header[name] for name in ("run", "round", "attempt", "phase", "client") if name in header}
+    return {
+        **same,
+        "samples": outcome.samples,
+        "steps": outcome.steps,
+        "examples": outcome.examples,
+        "seconds": outcome.seconds,
+        "problem": outcome.problem or "",
+        "detail": outcome.detail,
+    }
