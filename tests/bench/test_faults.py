@@ -80,7 +80,7 @@ import sys, time
 from pathlib import Path
 from tests.toy import task
 from farfield.algorithms import FedAvg, register
-from farfield.bench.job import run_job
+from farfield.bench.job import local, run_job
 from farfield.bench.plan import Job, make_plan
 
 @register
@@ -92,7 +92,7 @@ class Slow(FedAvg):
 
 problem = task(3)
 plan = make_plan(problem, algorithms=["slow-for-a-test"], held_out=["c"], seeds=1, rounds=1)
-run_job(plan, problem, Job("slow-for-a-test", "c", 0), Path(sys.argv[1]) / "run", workers=2)
+run_job(plan, problem, Job("slow-for-a-test", "c", 0), Path(sys.argv[1]) / "run", engine=local(2))
 """
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from farfield.bench.job import local
 from farfield.bench.plan import Plan, check_counts, make_plan
 from farfield.bench.sweep import Observer, open_sweep, run_sweep
 from farfield.records.atomic import write_json
@@ -136,7 +137,7 @@ def execute(
         task,
         folder,
         parallel=at_once,
-        workers=workers,
+        engine=local(workers),
         checkpoint_every=checkpoint_every,
         observer=observer,
     )

@@ -1,54 +1,66 @@
-"""One run: a method on the source domains, measured on the held-out one, recorded so that it can be resumed."""
+"""One run of a bench: a method on the source domains, measured on the held-out one, on an engine of choice."""
 
 from __future__ import annotations
 
-import math
-import platform
-import resource
-import sys
-import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farfield.algorithms import FedAvg, State
+from farfield.algorithms import FedAvg
 from farfield.bench.plan import Job, Plan
 from farfield.bench.prepare import run_data
-from farfield.bench.snapshot import from_tensors, to_tensors
-from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Traffic
+from farfield.bench.rounds import Course, OnBetter, Rounds, Watch, open_run
+from farfield.federation.engine import Engine
 from farfield.federation.local import LocalFederation
 from farfield.federation.population import Population
-from farfield.models import build_model, hash_states
-from farfield.protocol.cohort import cohort, validation_clients
+from farfield.models import Model, build_model
 from farfield.protocol.evaluation import HeldOut
-from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+from farfield.records import RunFolder
 from farfield.records.atomic import write_json
 from farfield.tasks.task import Task
 
-#: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
-VALIDATION_CLIENTS = 100
-#: A federation that misses its quorum this often in a row is not coming back by itself.
-MISSED_ROUNDS = 3
 #: In a run's folder: the numbers by which its rows were prepared.
 PREPARATION = "preparation.json"
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a run is, for whoever watches."""
+class Assembly:
+    """What an engine is made for: a run with its method, its model and its clients."""
 
+    plan: Plan
     job: Job
-    round: int
-    rounds: int
-    loss: float | None = None
-    validation: float | None = None
+    algorithm: FedAvg
+    model: Model
+    population: Population
 
 
-Watch = Callable[[Progress], None]
-OnBetter = Callable[[State, float], None]
+@dataclass(frozen=True)
+class EngineFactory:
+    """An engine by name, and how one is made for a run."""
+
+    name: str
+    make: Callable[[Assembly], Engine]
+
+
+def local(workers: int = 1) -> EngineFactory:
+    """The engine that has all clients on this machine, in this process or in so many workers."""
+
+    def make(run: Assembly) -> Engine:
+        return LocalFederation(
+            run.algorithm,
+            run.model,
+            run.population,
+            seed=run.job.seed,
+            workers=min(workers, len(run.population)),
+            quorum=run.plan.quorum,
+            deadline=run.plan.deadline,
+        )
+
+    return EngineFactory("local", make)
+
+
+LOCAL = local()
 
 
 def run_job(
@@ -57,7 +69,7 @@ def run_job(
     job: Job,
     folder: Path,
     *,
-    workers: int = 1,
+    engine: EngineFactory = LOCAL,
     checkpoint_every: int = 10,
     watch: Watch = lambda _: None,
     on_better: OnBetter = lambda state, validation: None,
@@ -68,7 +80,8 @@ def run_job(
     """
     records = RunFolder(folder)
     with records.writing():
-        return _run_locked(plan, task, job, records, workers, checkpoint_every, watch, on_better)
+        done = open_run(records, plan.job_config(job))
+        return done or _run_locked(plan, task, job, records, engine, checkpoint_every, watch, on_better)
 
 
 def _run_locked(
@@ -76,21 +89,11 @@ def _run_locked(
     task: Task,
     job: Job,
     records: RunFolder,
-    workers: int,
+    engine: EngineFactory,
     checkpoint_every: int,
     watch: Watch,
     on_better: OnBetter,
 ) -> dict[str, Any]:
-    config = plan.job_config(job)
-    if records.exists:
-        changed = difference(records.config, config)
-        if changed:
-            raise RecordsError(f"'{records.path}' holds another run: {changed}")
-        if records.result is not None:
-            return records.result
-    else:
-        records.create(config)
-
     data = run_data(plan, task, job)
     if data.fitted is not None:
         write_json(records.path / PREPARATION, data.fitted.to_json())
@@ -99,198 +102,30 @@ def _run_locked(
     spec = plan.spec_for(algorithm)
     target = HeldOut(data.target, task.kind, spec, data.outputs) if data.target is not None else None
     model = build_model(spec, job.seed)
-    with LocalFederation(
-        algorithm,
-        model,
-        population,
-        seed=job.seed,
-        workers=min(workers, len(population)),
-        quorum=plan.quorum,
-        deadline=plan.deadline,
-    ) as fed:
-        run = _Run(plan, job, records, algorithm, fed, population, target, watch, on_better, checkpoint_every)
-        return run.to_the_end(algorithm.start(model.state()))
+    with engine.make(Assembly(plan, job, algorithm, model, population)) as fed:
+        rounds = Rounds(
+            job,
+            course(plan, job, algorithm, checkpoint_every),
+            records,
+            algorithm,
+            fed,
+            {client: population.domain_of(client) for client in population.with_validation_rows()},
+            engine=engine.name,
+            measure=None if target is None else lambda state: target.measure(algorithm.models(state)),
+            facts={"task": plan.task, "norm": plan.model.norm},
+            watch=watch,
+            on_better=on_better,
+        )
+        return rounds.to_the_end(algorithm.start(model.state()))
 
 
-class _Run:
-    def __init__(
-        self,
-        plan: Plan,
-        job: Job,
-        records: RunFolder,
-        algorithm: FedAvg,
-        fed: LocalFederation,
-        population: Population,
-        target: HeldOut | None,
-        watch: Watch,
-        on_better: OnBetter,
-        checkpoint_every: int,
-    ) -> None:
-        self.plan, self.job, self.records = plan, job, records
-        self.algorithm, self.fed, self.population, self.target = algorithm, fed, population, target
-        self.watch, self.on_better, self.checkpoint_every = watch, on_better, checkpoint_every
-        able = {c: population.domain_of(c) for c in population.with_validation_rows()}
-        self.validating = validation_clients(job.seed, able, VALIDATION_CLIENTS)
-        self.domains = {able[c] for c in self.validating}
-        self.cohort_size = None if algorithm.pooled else plan.cohort
-        self.rounds, self.every = plan.rounds_of[job.algorithm], plan.every(job.algorithm)
-        self.seconds = self.server_seconds = 0.0
-        self.missed = 0
-        self.validation: float | None = None
-        self.lower_is_better = plan.kind == "regression"
-        self.headline = "loss" if self.lower_is_better else "accuracy"
-        self.best = -math.inf
-
-    def to_the_end(self, state: State) -> dict[str, Any]:
-        state = self._resumed(state)
-        while state.round < self.rounds:
-            started = time.perf_counter()
-            state = self._round(state)
-            self.seconds += time.perf_counter() - started
-            if (
-                state.round % (self.checkpoint_every * self.rounds // self.plan.rounds) == 0
-                or state.round == self.rounds
-            ):
-                self._save(state)
-        result = self._result(state)
-        self.records.finish(result)
-        return result
-
-    def _resumed(self, fresh: State) -> State:
-        checkpoint = self.records.resumable()
-        self.records.rewind(checkpoint.round if checkpoint else 0)
-        if checkpoint is None:
-            return fresh
-        state, self.fed.states = from_tensors(fresh, checkpoint.tensors, checkpoint.round)
-        self.fed.traffic = Traffic(**checkpoint.meta["traffic"])
-        self.seconds, self.server_seconds = checkpoint.meta["seconds"], checkpoint.meta["server_seconds"]
-        self.missed = checkpoint.meta["missed"]
-        for row in self.records.rounds():
-            if "validation" in row:
-                self._is_better(row["validation"])
-        return state
-
-    def _save(self, state: State) -> None:
-        meta = {
-            "traffic": asdict(self.fed.traffic),
-            "seconds": self.seconds,
-            "server_seconds": self.server_seconds,
-            "missed": self.missed,
-        }
-        self.records.save_checkpoint(Checkpoint(state.round, to_tensors(state, self.fed.states), meta))
-
-    def _round(self, state: State) -> State:
-        number = state.round + 1
-        clients = cohort(self.job.seed, number, self.fed.clients, self.cohort_size)
-        self.fed.begin(number, clients)
-        started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
-        try:
-            after = self.algorithm.round(self.fed, state)
-            self.missed = 0
-        except QuorumMissed as problem:
-            self.missed += 1
-            self.fed.discard()
-            if self.missed >= MISSED_ROUNDS:
-                raise FederationError(f"{problem}, {self.missed} rounds in a row") from problem
-            self.fed.events.append(Event("round-skipped", number, str(problem)))
-            after = replace(state, round=number, diagnostics={}, notes=())
-        finally:
-            self._record_events()
-        self.server_seconds += time.perf_counter() - started - (self.fed.traffic.waiting_seconds - waited)
-        for note in after.notes:
-            self.fed.events.append(Event("note", number, note))
-        self._record_events()
-        diagnostics = _finite(after.diagnostics)
-        loss = diagnostics.pop("loss", None)
-        row: dict[str, Any] = {"round": number, "clients": len(clients), "loss": loss, "diagnostics": diagnostics}
-        if number % self.every == 0 or number == self.rounds:
-            row |= self._evaluate(after, number)
-        self.records.add_round(row)
-        self.watch(Progress(self.job, number, self.rounds, row.get("loss"), self.validation))
-        return after
-
-    def _evaluate(self, state: State, number: int) -> dict[str, Any]:
-        by_domain = validation_by_domain(self.fed.map_over(self.validating, self.algorithm.evaluate, state.model))
-        self._record_events()
-        if self._is_better(by_domain):
-            assert self.validation is not None
-            self.on_better(state, self.validation)
-        if self.target is None:
-            return {"validation": by_domain}
-        metrics = self.target.measure(self.algorithm.models(state))
-        if self.job.inner is not None:
-            return {"validation": by_domain, "inner": _finite(metrics)}
-        self.records.add_target(number, _finite(metrics))
-        return {"validation": by_domain}
-
-    def _is_better(self, by_domain: Mapping[str, Mapping[str, float]]) -> bool:
-        """Note the mean validation over domains; whether it is the best so far.
-
-        As in the rule 'source-validation', a round in which a domain did not reply cannot win.
-        """
-        self.validation = sum(d[self.headline] for d in by_domain.values()) / len(by_domain)
-        if set(by_domain) != self.domains:
-            return False
-        score = -self.validation if self.lower_is_better else self.validation
-        better = score > self.best
-        self.best = max(self.best, score)
-        return better
-
-    def _record_events(self) -> None:
-        for event in self.fed.events:
-            self.records.add_event({k: v for k, v in asdict(event).items() if v is not None})
-        self.fed.events.clear()
-
-    def _result(self, state: State) -> dict[str, Any]:
-        traffic = self.fed.traffic
-        return {
-            "algorithm": self.job.algorithm,
-            "held_out": self.job.held_out,
-            "inner": self.job.inner,
-            "seed": self.job.seed,
-            "task": self.plan.task,
-            "rounds": state.round,
-            "clients": self.fed.clients,
-            "norm": self.plan.model.norm,
-            "local_steps": traffic.local_steps,
-            "samples": traffic.examples,
-            "bytes_up": sum(traffic.bytes_up.values()),
-            "bytes_down": sum(traffic.bytes_down.values()),
-            "bytes_up_by_phase": traffic.bytes_up,
-            "bytes_down_by_phase": traffic.bytes_down,
-            "seconds": round(self.seconds, 4),
-            "server_seconds": round(self.server_seconds, 4),
-            "peak_memory_mb": peak_memory_mb(),
-            "events": len(self.records.events()),
-            "versions": {name: version(name) for name in ("farfield", "torch", "numpy")}
-            | {"python": platform.python_version()},
-            "model_sha256": hash_states(self.algorithm.models(state)),
-        }
-
-
-def validation_by_domain(replies: Replies) -> dict[str, dict[str, float]]:
-    """Validation metrics of each source domain, over the rows of all its clients."""
-    sums: dict[str, dict[str, float]] = defaultdict(lambda: {"loss": 0.0, "accuracy": 0.0, "n": 0.0})
-    for reply in replies:
-        rows = float(reply.values["rows"])
-        if rows:
-            entry = sums[reply.domain]
-            entry["n"] += rows
-            for name in ("loss", "accuracy"):
-                entry[name] += rows * float(reply.values[name])
-    return {
-        domain: {"loss": entry["loss"] / entry["n"], "accuracy": entry["accuracy"] / entry["n"], "n": entry["n"]}
-        for domain, entry in sums.items()
-    }
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON has no NaN: a value that is not finite is recorded as null."""
-    return {name: float(v) if math.isfinite(v) else None for name, v in values.items()}
-
-
-def peak_memory_mb() -> float:
-    """The most memory that this process or one of its workers has held."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    usage = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return round(usage * unit / 2**20, 1)
+def course(plan: Plan, job: Job, algorithm: FedAvg, checkpoint_every: int) -> Course:
+    """How often things are done in a run: of a method with more rounds than the others, so much more seldom."""
+    rounds = plan.rounds_of[job.algorithm]
+    return Course(
+        rounds=rounds,
+        evaluate_every=plan.every(job.algorithm),
+        checkpoint_every=max(1, checkpoint_every * rounds // plan.rounds),
+        cohort=None if algorithm.pooled else plan.cohort,
+        kind=plan.kind,
+    )

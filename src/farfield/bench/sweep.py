@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 import torch
 
-from farfield.bench.job import Progress, run_job
+from farfield.bench.job import LOCAL, EngineFactory, run_job
 from farfield.bench.plan import Job, Plan
+from farfield.bench.rounds import Progress
 from farfield.federation.workers import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.tasks.task import Task
@@ -101,7 +102,7 @@ def run_sweep(
     out: Path,
     *,
     parallel: int = 1,
-    workers: int = 1,
+    engine: EngineFactory = LOCAL,
     checkpoint_every: int = 10,
     observer: Observer | None = None,
 ) -> dict[Job, str]:
@@ -112,7 +113,7 @@ def run_sweep(
     observer.begin(len(jobs), len(jobs) - len(missing))
 
     def run(job: Job, watch: Callable[[Progress], None]) -> None:
-        run_job(plan, task, job, job.folder(out), workers=workers, checkpoint_every=checkpoint_every, watch=watch)
+        run_job(plan, task, job, job.folder(out), engine=engine, checkpoint_every=checkpoint_every, watch=watch)
 
     if parallel == 1 or len(missing) < 2 or "fork" not in multiprocessing.get_all_start_methods():
         failures = _one_by_one(missing, run, observer)

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from farfield.algorithms import State
 from farfield.bench.examples import Examples, read_examples
-from farfield.bench.job import PREPARATION, Watch, run_job
+from farfield.bench.job import PREPARATION, local, run_job
 from farfield.bench.plan import Job, Plan, check_counts, make_plan
 from farfield.bench.prepare import run_data
+from farfield.bench.rounds import Watch
 from farfield.bench.settings import PlanError
 from farfield.federation.client import Rows
 from farfield.models import NORM_POLICIES, Model, ModelSpec, ModelState, build_model, hash_states, probabilities
@@ -125,7 +126,7 @@ def train(
         task,
         job,
         folder,
-        workers=workers,
+        engine=local(workers),
         checkpoint_every=checkpoint_every,
         watch=watch,
         on_better=best.keep,

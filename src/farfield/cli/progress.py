@@ -15,8 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from farfield.bench.job import Progress as RunProgress
 from farfield.bench.plan import Job
+from farfield.bench.rounds import Progress as RunProgress
 
 
 class SweepDisplay:

@@ -18,7 +18,7 @@ from torch import Tensor
 from farfield.algorithms import use
 from farfield.bench import load_model
 from farfield.bench import train as train_model
-from farfield.bench.job import Progress as RunProgress
+from farfield.bench.rounds import Progress as RunProgress
 from farfield.cli.console import messages, output
 from farfield.cli.data_options import (
     Categorical,

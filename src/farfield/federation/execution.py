@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,17 @@ class Outcome:
     steps: int = 0
     examples: int = 0
     seconds: float = 0.0
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, as everywhere: how a sum is split among threads changes its last bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def run_phase(

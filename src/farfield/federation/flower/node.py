@@ -16,7 +16,7 @@ from torch import Tensor
 
 from farfield.errors import UserError
 from farfield.federation.client import Client
-from farfield.federation.execution import Outcome, run_phase
+from farfield.federation.execution import Outcome, one_thread, run_phase
 from farfield.federation.flower.assignment import Assignment
 from farfield.models import Model, ModelState, build_model
 
@@ -92,14 +92,9 @@ def answer(
         skipped = frozenset(int(number) for number in header["skipped"])
         state = dict(groups["state"]) if travelling else keeping.state(round, attempt, skipped)
         client = site.client(assignment, name, round=round, phase=phase, state=state)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # as everywhere: the same bits whatever the machine
-        try:
-            with torch.random.fork_rng(devices=[]):
-                broadcast = ModelState(**groups["model"])
-                outcome = run_phase(algorithm, phase, model, broadcast, client, groups["shared"])
-        finally:
-            torch.set_num_threads(threads)
+        with one_thread(), torch.random.fork_rng(devices=[]):
+            broadcast = ModelState(**groups["model"])
+            outcome = run_phase(algorithm, phase, model, broadcast, client, groups["shared"])
         if outcome.problem is None and not travelling:
             keeping.stage(round, attempt, outcome.state)
             outcome.state = {}
