@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farfield.bench.job import local
+from farfield.bench.engines import check_engine, engine_named, open_engine
 from farfield.bench.plan import Plan, check_counts, make_plan
-from farfield.bench.sweep import Observer, open_sweep, run_sweep
+from farfield.bench.sweep import Observer, missing_jobs, open_sweep, run_sweep
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep, collect
 from farfield.report.page import write_report
@@ -76,7 +76,8 @@ def bench(
     features: str | None = None,
     image_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    workers: int = 1,
+    engine: str = "local",
+    workers: int | None = None,
     parallel: int | None = None,
     checkpoint_every: int = 10,
     out: str | Path | None = None,
@@ -89,6 +90,7 @@ def bench(
     `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
     `features="cached"` puts the features of a frozen backbone in the place of images; `image_size` decodes images at
     another size than 64.
+    `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given) and can be resumed from there.
     """
@@ -111,11 +113,19 @@ def bench(
         deadline=deadline,
         settings=settings,
     )
+    check_engine(engine, parallel)
     check_counts(workers, parallel, checkpoint_every)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume):
         return execute(
-            plan, task, folder, workers=workers, parallel=parallel, checkpoint_every=checkpoint_every, observer=observer
+            plan,
+            task,
+            folder,
+            engine=engine,
+            workers=workers,
+            parallel=parallel,
+            checkpoint_every=checkpoint_every,
+            observer=observer,
         )
 
 
@@ -124,21 +134,29 @@ def execute(
     task: Task,
     folder: Path,
     *,
-    workers: int = 1,
+    engine: str = "local",
+    workers: int | None = None,
     parallel: int | None = None,
     checkpoint_every: int = 10,
     observer: Observer | None = None,
 ) -> BenchResult:
     """Run what is missing of a plan and read the whole back."""
+    check_engine(engine, parallel)
     check_counts(workers, parallel, checkpoint_every)
-    at_once = parallel if parallel is not None else (1 if workers > 1 else os.cpu_count() or 1)
-    run_sweep(
-        plan,
-        task,
-        folder,
-        parallel=at_once,
-        engine=local(workers),
-        checkpoint_every=checkpoint_every,
-        observer=observer,
-    )
+    if engine_named(engine).parallel:
+        at_once = parallel if parallel is not None else (1 if (workers or 1) > 1 else os.cpu_count() or 1)
+    else:
+        at_once = 1
+    # A bench that is there already needs no engine, and starting one can take a while.
+    name = engine if missing_jobs(plan, task, folder) else "local"
+    with open_engine(name, plan, task, workers) as factory:
+        run_sweep(
+            plan,
+            task,
+            folder,
+            parallel=at_once,
+            engine=factory,
+            checkpoint_every=checkpoint_every,
+            observer=observer,
+        )
     return BenchResult(collect(folder, "bench"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from farfield.algorithms import FedAvg
 from farfield.bench.plan import Job, Plan
-from farfield.bench.prepare import run_data
+from farfield.bench.prepare import RunData, run_data
 from farfield.bench.rounds import Course, OnBetter, Rounds, Watch, open_run
 from farfield.federation.engine import Engine
 from farfield.federation.local import LocalFederation
@@ -26,12 +26,13 @@ PREPARATION = "preparation.json"
 
 @dataclass(frozen=True)
 class Assembly:
-    """What an engine is made for: a run with its method, its model and its clients."""
+    """What an engine is made for: a run with its method, its model, its rows and its clients."""
 
     plan: Plan
     job: Job
     algorithm: FedAvg
     model: Model
+    data: RunData
     population: Population
 
 
@@ -102,7 +103,7 @@ def _run_locked(
     spec = plan.spec_for(algorithm)
     target = HeldOut(data.target, task.kind, spec, data.outputs) if data.target is not None else None
     model = build_model(spec, job.seed)
-    with engine.make(Assembly(plan, job, algorithm, model, population)) as fed:
+    with engine.make(Assembly(plan, job, algorithm, model, data, population)) as fed:
         rounds = Rounds(
             job,
             course(plan, job, algorithm, checkpoint_every),

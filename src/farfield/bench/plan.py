@@ -282,7 +282,7 @@ def _sentence(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def check_counts(workers: int, parallel: int | None, checkpoint_every: int) -> None:
+def check_counts(workers: int | None, parallel: int | None, checkpoint_every: int) -> None:
     """Refuse numbers of processes that cannot work, before a folder is made."""
     for name, value in (("workers", workers), ("parallel", parallel), ("checkpoint_every", checkpoint_every)):
         if value is not None and value < 1:

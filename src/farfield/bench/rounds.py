@@ -136,6 +136,7 @@ class Rounds:
         self.fed.traffic = Traffic(**checkpoint.meta["traffic"])
         self.seconds, self.server_seconds = checkpoint.meta["seconds"], checkpoint.meta["server_seconds"]
         self.missed = checkpoint.meta["missed"]
+        self.fed.skipped = set(checkpoint.meta.get("skipped", ()))  # clients that keep their state forget these
         self.engines = list(dict.fromkeys([*checkpoint.meta.get("engines", ()), *self.engines]))
         for row in self.records.rounds():
             if "validation" in row:
@@ -149,6 +150,7 @@ class Rounds:
             "server_seconds": self.server_seconds,
             "missed": self.missed,
             "engines": self.engines,
+            "skipped": sorted(self.fed.skipped),
         }
         self.records.save_checkpoint(Checkpoint(state.round, to_tensors(state, self.fed.states), meta))
 

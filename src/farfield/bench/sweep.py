@@ -96,6 +96,11 @@ def _remove_sweep(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
+def missing_jobs(plan: Plan, task: Task, out: Path) -> list[Job]:
+    """The runs that have no result yet."""
+    return [job for job in plan.jobs(task) if RunFolder(job.folder(out)).result is None]
+
+
 def run_sweep(
     plan: Plan,
     task: Task,
@@ -108,9 +113,9 @@ def run_sweep(
 ) -> dict[Job, str]:
     """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
     observer = observer or Silent()
-    jobs = list(plan.jobs(task))
-    missing = [job for job in jobs if RunFolder(job.folder(out)).result is None]
-    observer.begin(len(jobs), len(jobs) - len(missing))
+    missing = missing_jobs(plan, task, out)
+    total = len(list(plan.jobs(task)))
+    observer.begin(total, total - len(missing))
 
     def run(job: Job, watch: Callable[[Progress], None]) -> None:
         run_job(plan, task, job, job.folder(out), engine=engine, checkpoint_every=checkpoint_every, watch=watch)

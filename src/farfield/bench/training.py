@@ -14,8 +14,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from farfield.algorithms import State
+from farfield.bench.engines import check_engine, open_engine
 from farfield.bench.examples import Examples, read_examples
-from farfield.bench.job import PREPARATION, local, run_job
+from farfield.bench.job import PREPARATION, run_job
 from farfield.bench.plan import Job, Plan, check_counts, make_plan
 from farfield.bench.prepare import run_data
 from farfield.bench.rounds import Watch
@@ -91,7 +92,8 @@ def train(
     features: str | None = None,
     image_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    workers: int = 1,
+    engine: str = "local",
+    workers: int | None = None,
     checkpoint_every: int = 10,
     resume: bool = False,
     watch: Watch = lambda _: None,
@@ -99,6 +101,7 @@ def train(
     """Train on every domain and keep the model of the round with the best source validation. Returns the folder."""
     task = open_task(task, features=features, image_size=image_size)
     out = Path(out)
+    check_engine(engine, None)
     check_counts(workers, None, checkpoint_every)
     plan = make_plan(
         task,
@@ -121,16 +124,17 @@ def train(
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)
     best = _Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
-    result = run_job(
-        plan,
-        task,
-        job,
-        folder,
-        engine=local(workers),
-        checkpoint_every=checkpoint_every,
-        watch=watch,
-        on_better=best.keep,
-    )
+    with open_engine(engine, plan, task, workers) as factory:
+        result = run_job(
+            plan,
+            task,
+            job,
+            folder,
+            engine=factory,
+            checkpoint_every=checkpoint_every,
+            watch=watch,
+            on_better=best.keep,
+        )
     write_atomic(out / CARD, _card(plan, task, job, result, load_model(out)).encode())
     return out
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from farfield.algorithms import use
 from farfield.bench import presets
 from farfield.bench.api import BenchResult, execute
+from farfield.bench.engines import check_engine
 from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts, folder_name, make_plan
 from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
@@ -28,12 +29,11 @@ from farfield.cli.data_options import (
     TableOptions,
     find_task,
 )
+from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.images import Features, ImageSize
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.settings import comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
-
-ENGINES = {"local": "all clients on this machine, in one process or in N workers of one thread each"}
 
 
 def bench(
@@ -115,10 +115,11 @@ def bench(
             "same rounds.",
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="How clients are reached; see 'farfield list engines'.")] = "local",
-    workers: Annotated[int, typer.Option(help="Processes that share the clients of one run.")] = 1,
+    engine: EngineOption = "local",
+    workers: Workers = None,
     parallel: Annotated[
-        int | None, typer.Option("--parallel", "-j", help="Runs at the same time; one a core by default.")
+        int | None,
+        typer.Option("--parallel", "-j", help="Runs at the same time; one a core by default, on flower always 1."),
     ] = None,
     quorum: Annotated[float, typer.Option(help="Share of a cohort that must reply for a round to count.")] = 0.5,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which a client's reply is too late.")] = None,
@@ -134,8 +135,7 @@ def bench(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
-    if engine not in ENGINES:
-        raise UserError(f"unknown engine '{engine}'; choose one of {', '.join(ENGINES)}")
+    check_engine(engine, parallel)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
     if resume and out is None:
@@ -179,6 +179,7 @@ def bench(
                 plan,
                 loaded,
                 folder,
+                engine=engine,
                 workers=workers,
                 parallel=parallel,
                 checkpoint_every=checkpoint_every,

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from farfield.algorithms import AlgorithmError, FedAvg, method, names, params_of, parts, use
 from farfield.bench import presets
-from farfield.cli.bench import ENGINES
+from farfield.bench.engines import ENGINES
 from farfield.cli.console import output
 from farfield.errors import UserError
 from farfield.federation.phase import Sends, phases_of
@@ -91,7 +91,7 @@ def _presets() -> list[dict[str, Any]]:
 
 
 def _engines() -> list[dict[str, Any]]:
-    return [{"name": name, "summary": summary} for name, summary in ENGINES.items()]
+    return [{"name": e.name, "available": e.available, "summary": e.summary} for e in ENGINES.values()]
 
 
 def composable(algorithm: type[FedAvg]) -> str:

@@ -31,6 +31,7 @@ from farfield.cli.data_options import (
     TableOptions,
     find_task,
 )
+from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.images import Features, ImageSize
 from farfield.cli.settings import communication_list, parse_settings
 
@@ -58,7 +59,8 @@ def train(
     features: Features = None,
     image_size: ImageSize = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that share the clients.")] = 1,
+    engine: EngineOption = "local",
+    workers: Workers = None,
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the training in --out.")] = False,
     use_file: Annotated[list[Path] | None, typer.Option("--use", help="A Python file that registers methods.")] = None,
@@ -98,6 +100,7 @@ def train(
             clients=clients,
             cohort=cohort,
             settings=parse_settings(settings or []),
+            engine=engine,
             workers=workers,
             checkpoint_every=checkpoint_every,
             resume=resume,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +19,16 @@ from torch import Tensor
 from farfield.federation.checks import fault, state_fault
 from farfield.federation.engine import Engine
 from farfield.federation.execution import Outcome
+from farfield.federation.federation import Event
 from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.packing import BadMessage, pack, unpack
+from farfield.federation.flower.packing import BadMessage, Packed, gather, pack, unpack
 from farfield.models import Layout, ModelState
 
 #: All phases go by one message type; the header says which one it is.
 MESSAGE = "query.farfield"
 #: Waiting for replies begins with short looks and ends with long ones.
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
+STRANGE = "a reply came in that answers none of the messages waited for"
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class FlowerFederation(Engine):
 
     `travelling` says that what clients keep between rounds goes to them with every message and comes back with every
     reply, as on one machine in a simulation; otherwise it stays at the site, and the server never sees it.
+    `at_once` says how many nodes compute at the same time, where it is not all of them: the others wait for their
+    turn, and the deadline of a phase is longer by that; `grace` adds seconds for nodes that have yet to start.
     """
 
     def __init__(
@@ -55,13 +59,17 @@ class FlowerFederation(Engine):
         quorum: float = 0.5,
         deadline: float | None = None,
         travelling: bool = False,
+        at_once: int | None = None,
+        grace: float = 0.0,
     ) -> None:
         super().__init__(seed=assignment.seed, quorum=quorum, deadline=deadline)
         self._grid, self._nodes, self._layout, self._assignment = grid, tuple(nodes), layout, assignment
-        self._travelling = travelling
+        self._travelling, self._at_once, self._grace = travelling, at_once, grace
         self._kept: dict[int, dict[str, Tensor]] = {}
         self._staged: dict[int, dict[str, Tensor]] = {}
         self._attempt = ""
+        #: By client the mark of its last message, until the reply is accepted: what it kept of it must not count.
+        self._open: dict[int, str] = {}
 
     @property
     def clients(self) -> int:
@@ -93,46 +101,60 @@ class FlowerFederation(Engine):
         """The network goes on; nothing here holds it."""
 
     def _keep(self, outcome: Outcome) -> None:
+        self._open.pop(outcome.client, None)
         if self._travelling:
             self._staged[outcome.client] = outcome.state
 
     def _outcomes(
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
+        broadcast = gather({"model": {"parameters": model.parameters, "buffers": model.buffers}, "shared": shared})
+        messages = [self._message(phase, broadcast, number) for number in clients]
+        sent = set(self._grid.push_messages(messages))
         waiting: dict[str, int] = {}
-        messages = [self._message(phase, model, shared, number) for number in clients]
-        for message_id, number in zip(self._grid.push_messages(messages), clients, strict=True):
-            if message_id:
-                waiting[message_id] = number
+        for message, number in zip(messages, clients, strict=True):
+            if message.metadata.message_id in sent:
+                waiting[message.metadata.message_id] = number
             else:
                 yield self._lost(number, "the message could not be sent to its node")
-        until = None if self._deadline is None else time.monotonic() + self._deadline
+        del messages, broadcast
+        until = self._until(len(waiting))
         look = FIRST_LOOK
         while waiting:
             replies = list(self._grid.pull_messages(list(waiting)))
             for reply in replies:
-                number = waiting.pop(reply.metadata.reply_to_message_id, -1)
-                if number >= 0:
+                number = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if number is not None:
                     yield self._outcome(reply, number, phase)
-            if not waiting:
-                return
+                else:
+                    self.events.append(Event("reply-dropped", self._round, STRANGE, phase=phase))
             if until is not None and time.monotonic() >= until:
                 break
-            look = FIRST_LOOK if replies else min(2 * look, LONGEST_LOOK)
-            time.sleep(look)
+            if waiting:
+                look = FIRST_LOOK if replies else min(2 * look, LONGEST_LOOK)
+                time.sleep(look)
         for number in waiting.values():
             yield self._lost(number, f"no reply within the deadline of {self._deadline:g} s")
 
-    def _message(self, phase: str, model: ModelState, shared: Mapping[str, Any], number: int) -> Message:
-        groups: dict[str, Mapping[str, Any]] = {
-            "model": {"parameters": model.parameters, "buffers": model.buffers},
-            "shared": shared,
+    def _until(self, nodes: int) -> float | None:
+        """When a phase on so many nodes is given up."""
+        if self._deadline is None:
+            return None
+        turns = -(-nodes // self._at_once) if self._at_once is not None else 1
+        return time.monotonic() + self._deadline * turns + self._grace
+
+    def _message(self, phase: str, broadcast: Packed, number: int) -> Message:
+        own = {"state": self._staged.get(number, self._kept.get(number, {}))} if self._travelling else {}
+        header = {
+            **self._expected(phase, number),
+            "skipped": sorted(self.skipped),
+            "travelling": self._travelling,
+            "mark": uuid.uuid4().hex,
+            "refused": self._open.get(number, ""),
+            "assignment": self._assignment.model_dump_json(),
         }
-        if self._travelling:
-            groups["state"] = self._staged.get(number, self._kept.get(number, {}))
-        header = {**self._expected(phase, number), "skipped": sorted(self.skipped), "travelling": self._travelling}
-        content = pack({**header, "assignment": self._assignment.model_dump_json()}, groups)
-        return self._grid.create_message(content, MESSAGE, self._nodes[number].id, str(self._round), self._deadline)
+        self._open[number] = str(header["mark"])
+        return Message(pack(header, broadcast, own), self._nodes[number].id, MESSAGE, group_id=str(self._round))
 
     def _expected(self, phase: str, number: int) -> dict[str, Any]:
         """What a message and its reply must agree on."""

@@ -41,23 +41,32 @@ class Site(Protocol):
 
 @dataclass
 class Keeping:
-    """What a client keeps of a run: the state after the last round that counted, and that of the round under way."""
+    """What a client keeps of a run: the state after the last round that counted, and that of the round under way.
+
+    A site writes all of it to disk, because Flower starts a process for every message.
+    """
 
     kept: dict[str, Tensor] = field(default_factory=dict)
     staged: dict[str, Tensor] | None = None
     round: int = 0
     attempt: str = ""
+    #: What was staged before the last reply, and that reply's mark: the server may have had no use for it.
+    before: dict[str, Tensor] | None = None
+    mark: str = ""
 
-    def state(self, round: int, attempt: str, skipped: frozenset[int]) -> dict[str, Tensor]:
-        """The state to go on from; what was staged before counts if its round did."""
-        if self.staged is not None and attempt != self.attempt:
+    def state(self, round: int, attempt: str, skipped: frozenset[int], refused: str = "") -> dict[str, Tensor]:
+        """The state to go on from: what was staged counts if its round did and its reply was not refused."""
+        if self.mark and self.mark == refused:
+            self.staged, self.before, self.mark = self.before, None, ""
+        if self.staged is not None and (attempt != self.attempt or self.round in skipped):
             if self.round < round and self.round not in skipped:
                 self.kept = self.staged
             self.staged = None
         current = self.kept if self.staged is None else self.staged
         return {name: value.clone() for name, value in current.items()}
 
-    def stage(self, round: int, attempt: str, state: dict[str, Tensor]) -> None:
+    def stage(self, round: int, attempt: str, state: dict[str, Tensor], mark: str = "") -> None:
+        self.before, self.mark = self.staged, mark
         self.staged, self.round, self.attempt = state, round, attempt
 
 
@@ -90,13 +99,14 @@ def answer(
         site.allow(assignment, algorithm, phase, model)
         travelling = bool(header["travelling"])
         skipped = frozenset(int(number) for number in header["skipped"])
-        state = dict(groups["state"]) if travelling else keeping.state(round, attempt, skipped)
+        refused = str(header.get("refused", ""))
+        state = dict(groups["state"]) if travelling else keeping.state(round, attempt, skipped, refused)
         client = site.client(assignment, name, round=round, phase=phase, state=state)
         with one_thread(), torch.random.fork_rng(devices=[]):
             broadcast = ModelState(**groups["model"])
             outcome = run_phase(algorithm, phase, model, broadcast, client, groups["shared"])
         if outcome.problem is None and not travelling:
-            keeping.stage(round, attempt, outcome.state)
+            keeping.stage(round, attempt, outcome.state, str(header.get("mark", "")))
             outcome.state = {}
         return outcome
     except (UserError, KeyError, TypeError, ValueError) as error:

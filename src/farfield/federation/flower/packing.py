@@ -1,4 +1,4 @@
-"""Named tensors and scalars as Flower records: one packed array a message, scalars in a config record, no pickle.
+"""Named tensors and scalars as Flower records: packed arrays, scalars in a config record, no pickle.
 
 Flower stores and sends every array of a record by itself, so a state of a hundred tensors costs a hundred requests;
 packed into one it costs one. What is packed are the tensors' own bytes: a message weighs what its tensors weigh.
@@ -7,7 +7,8 @@ packed into one it costs one. What is packed are the tensors' own bytes: a messa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -19,8 +20,7 @@ from farfield.federation.checks import STATE_DTYPES
 from farfield.federation.federation import FederationError
 from farfield.federation.phase import Named
 
-_TENSORS, _SCALARS, _HEADER = "tensors", "scalars", "header"
-_PACKED = "packed"
+_TENSORS, _SCALARS, _HEADER, _GROUPS = "tensors", "scalars", "header", "groups"
 #: Flower asks what the bytes of an array are; these are tensors end to end, described in the header.
 _STYPE = "farfield.packed"
 _DTYPES = {str(dtype): dtype for dtype in STATE_DTYPES}
@@ -33,25 +33,48 @@ class BadMessage(FederationError):
     """A message that does not hold what it says."""
 
 
-def pack(header: Header, groups: Groups) -> RecordDict:
-    """A message's content: `header` tells what it is about, each group holds named tensors and scalars."""
-    described: list[list[Any]] = []
+@dataclass(frozen=True)
+class Packed:
+    """Groups of named tensors and scalars, ready to go into any number of messages without being copied again."""
+
+    described: tuple[tuple[str, str, str, tuple[int, ...]], ...]
+    scalars: Mapping[str, Any]
+    groups: tuple[str, ...]
+    array: Array | None
+
+
+def gather(groups: Groups) -> Packed:
+    """Lay the tensors of all groups end to end."""
+    described: list[tuple[str, str, str, tuple[int, ...]]] = []
     scalars: dict[str, Any] = {}
     parts: list[bytes] = []
     for group, named in groups.items():
         for name, value in named.items():
-            if not isinstance(value, Tensor):
+            if isinstance(value, Tensor):
+                described.append((group, name, str(value.dtype), tuple(value.shape)))
+                parts.append(value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+            else:
                 scalars[f"{group}/{name}"] = value
-                continue
-            described.append([group, name, str(value.dtype), list(value.shape)])
-            parts.append(value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     data = b"".join(parts)
-    array = Array(dtype="uint8", shape=(len(data),), stype=_STYPE, data=data)
+    array = Array(dtype="uint8", shape=(len(data),), stype=_STYPE, data=data) if data else None
+    return Packed(tuple(described), scalars, tuple(groups), array)
+
+
+def pack(header: Header, *parts: Packed | Groups) -> RecordDict:
+    """A message's content: `header` tells what it is about, the parts hold groups of named tensors and scalars.
+
+    A part that goes to many is gathered once and given to each of them; Flower too stores and sends it once.
+    """
+    gathered = [part if isinstance(part, Packed) else gather(part) for part in parts]
+    described = [[number, *row] for number, part in enumerate(gathered) for row in part.described]
+    groups = [group for part in gathered for group in part.groups]
+    scalars = {name: value for part in gathered for name, value in part.scalars.items()}
+    arrays = {str(number): part.array for number, part in enumerate(gathered) if part.array is not None}
     return RecordDict(
         {
-            _HEADER: ConfigRecord({**header, _TENSORS: json.dumps(described), "groups": list(groups)}),
+            _HEADER: ConfigRecord({**header, _TENSORS: json.dumps(described), _GROUPS: groups}),
             _SCALARS: ConfigRecord(scalars),
-            _TENSORS: ArrayRecord({_PACKED: array} if data else {}),
+            _TENSORS: ArrayRecord(arrays),
         }
     )
 
@@ -61,31 +84,50 @@ def unpack(content: RecordDict) -> tuple[dict[str, Any], dict[str, dict[str, Any
     try:
         header = dict(content.config_records[_HEADER])
         described = json.loads(str(header.pop(_TENSORS)))
-        groups: dict[str, dict[str, Any]] = {str(group): {} for group in header.pop("groups")}  # type: ignore[union-attr]
+        groups: dict[str, dict[str, Any]] = {str(group): {} for group in header.pop(_GROUPS)}  # type: ignore[union-attr]
         for path, value in content.config_records[_SCALARS].items():
             group, _, name = path.partition("/")
             groups[group][name] = value
-        arrays = content.array_records[_TENSORS]
-        data = bytearray(arrays[_PACKED].data) if _PACKED in arrays else bytearray()
-        start = 0
-        for group, name, dtype, shape in described:
-            kind = _DTYPES[dtype]
-            if any(not isinstance(size, int) or size < 0 for size in shape):
-                raise BadMessage(f"'{name}' has the shape {shape}")
-            size = prod(shape) * kind.itemsize
-            if start + size > len(data):
-                raise BadMessage(f"'{name}' should have {size} bytes, and {len(data) - start} are left")
-            groups[group][name] = (
-                torch.frombuffer(data, dtype=kind, count=prod(shape), offset=start).view(shape).clone()
-                if size
-                else torch.empty(shape, dtype=kind)
-            )
-            start += size
-        if start != len(data):
-            raise BadMessage(f"there are {len(data) - start} bytes that belong to nothing")
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        left = {part: _Left(bytearray(array.data)) for part, array in content.array_records[_TENSORS].items()}
+        for part, group, name, dtype, shape in described:
+            if name in groups[group]:
+                raise BadMessage(f"'{name}' is in it twice")
+            groups[group][name] = left.setdefault(str(part), _Left(bytearray())).take(name, dtype, shape)
+        over = sum(part.size for part in left.values())
+        if over:
+            raise BadMessage(f"there are {over} bytes that belong to nothing")
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+        if isinstance(error, BadMessage):
+            raise
         raise BadMessage(f"it cannot be read ({type(error).__name__}: {error})") from error
     return header, groups
+
+
+class _Left:
+    """The bytes of an array that no tensor has been made of yet."""
+
+    def __init__(self, data: bytearray) -> None:
+        self._data, self._start = data, 0
+
+    @property
+    def size(self) -> int:
+        return len(self._data) - self._start
+
+    def take(self, name: str, dtype: str, shape: Sequence[int]) -> Tensor:
+        if dtype not in _DTYPES:
+            raise BadMessage(f"'{name}' has the dtype {dtype}")
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
+            raise BadMessage(f"'{name}' has the shape {list(shape)}")
+        kind, count = _DTYPES[dtype], prod(shape)
+        size = count * kind.itemsize
+        if size > self.size:
+            raise BadMessage(f"'{name}' should have {size} bytes, and {self.size} are left")
+        if not size:
+            return torch.empty(tuple(shape), dtype=kind)
+        # A copy of its own, because what lies here is aligned for no type.
+        taken = torch.frombuffer(self._data, dtype=kind, count=count, offset=self._start).view(tuple(shape)).clone()
+        self._start += size
+        return taken
 
 
 def packed_bytes(content: RecordDict) -> int:

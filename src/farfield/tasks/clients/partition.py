@@ -128,7 +128,8 @@ class Clients(Sequence[Shard]):
         self.partition = partition
         self.domain_names = tuple(domain.name for domain in domains)
         self._domain_starts = _starts([len(domain) for domain in domains])
-        # None where a client's rows may come from several domains.
+        #: None where a client's rows may come from several domains.
+        self.clients_per_domain = None if clients_per_domain is None else list(clients_per_domain)
         self._client_starts = None if clients_per_domain is None else _starts(clients_per_domain)
         self._train = train
         self._validation = validation
@@ -168,6 +169,11 @@ class Clients(Sequence[Shard]):
     def validation_sizes(self) -> Tensor:
         """Validation rows of every client, int64, without making any shard."""
         return self._validation.offsets.diff()
+
+    @property
+    def dealt(self) -> tuple[Dealt, Dealt]:
+        """Training and validation rows of all clients: what clients can be made of again."""
+        return self._train, self._validation
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,244 @@
+"""A sweep on Flower's own simulation: Ray's processes are the nodes, and this process is the server.
+
+One simulation serves all runs of a sweep, because starting one takes seconds. Flower's simulation wants to be the main
+program; here it runs beside ours in a thread and only lends its Grid, so that progress, Ctrl-C and errors stay ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import shutil
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from farfield.algorithms import parts
+from farfield.bench.job import Assembly, EngineFactory
+from farfield.bench.plan import Plan
+from farfield.bench.settings import PlanError
+from farfield.bench.shelf import Shelf
+from farfield.errors import UserError
+from farfield.federation.engine import Engine
+from farfield.federation.federation import FederationError
+from farfield.federation.flower.assignment import Assignment
+from farfield.federation.flower.engine import FlowerFederation, Node
+from farfield.tasks.task import Task
+
+#: Clients beyond so many share nodes: Flower looks through all nodes for every message.
+MOST_NODES = 100
+#: Seconds that a simulation may take to start, and a node for its imports before its first deadline counts.
+START_SECONDS = 180.0
+END_SECONDS = 10.0
+
+
+class SimulationError(UserError):
+    """A simulation that does not start."""
+
+
+@contextlib.contextmanager
+def simulated(plan: Plan, task: Task, workers: int) -> Iterator[EngineFactory]:
+    """A simulation in which the runs of a plan can be made, with so many processes for the nodes."""
+    methods = {name: where for algorithm in plan.algorithms for name, where in _own_methods(algorithm).items()}
+    nodes = min(plan.clients or len(task.domains), MOST_NODES)
+    folder = Path(tempfile.mkdtemp(prefix="farfield-rows-"))
+    try:
+        with Simulation(nodes, workers) as simulation:
+            shelf = Shelf(folder)
+
+            def make(run: Assembly) -> Engine:
+                return _SimulatedFederation(run, simulation, shelf, methods, workers)
+
+            yield EngineFactory("flower", make)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _SimulatedFederation(FlowerFederation):
+    """The clients of a run in a simulation: client n is any node, with the rows of client n."""
+
+    def __init__(
+        self, run: Assembly, simulation: Simulation, shelf: Shelf, methods: dict[str, Any], workers: int
+    ) -> None:
+        self._shelf, self._name = shelf, uuid.uuid4().hex
+        data = shelf.put_run(self._name, run.data, run.plan.augment)
+        assignment = Assignment(
+            run=self._name,
+            algorithm=run.job.algorithm,
+            settings=run.plan.settings[run.job.algorithm],
+            rounds=run.plan.rounds_of[run.job.algorithm],
+            model=run.model.spec,
+            seed=run.job.seed,
+            data={**data, "methods": methods},
+        )
+        ids = simulation.nodes
+        population = run.population
+        nodes = [Node(ids[n % len(ids)], str(n), population.domain_of(n)) for n in range(len(population))]
+        super().__init__(
+            simulation,
+            nodes,
+            run.model.layout,
+            assignment,
+            quorum=run.plan.quorum,
+            deadline=run.plan.deadline,
+            travelling=True,
+            at_once=workers,
+            grace=START_SECONDS,
+        )
+
+    def close(self) -> None:
+        self._shelf.drop_run(self._name)
+
+
+def _own_methods(algorithm: str) -> dict[str, dict[str, str]]:
+    """Where the nodes find those methods of a name that are not farfield's."""
+    client, servers = parts(algorithm)
+    found = {}
+    for method in (client, *servers):
+        module = method.__module__
+        if module.startswith("farfield."):
+            continue
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if module == "__main__" or file is None:
+            raise PlanError(
+                f"'{method.name}' is defined in the running program, where the nodes of a simulation cannot import it; "
+                "put it into a file of its own and name that with --use, or farfield.algorithms.use() in Python"
+            )
+        found[method.name] = {"module": module, "file": str(Path(file).resolve())}
+    return found
+
+
+class Simulation:
+    """Flower's simulation as a context: a Grid with nodes. It is gone at the end, and so are its processes."""
+
+    def __init__(self, nodes: int, workers: int) -> None:
+        self._count, self._workers = nodes, workers
+        self._grids: queue.Queue[Any] = queue.Queue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flower-simulation", daemon=True)
+        self._problem: BaseException | None = None
+        self._grid: Any = None
+        self.nodes: list[int] = []
+
+    def __enter__(self) -> Self:
+        # Ray makes sockets in here, whose paths may not be long.
+        self._folder = Path(tempfile.mkdtemp(prefix="ff-", dir="/tmp" if os.path.isdir("/tmp") else None))
+        try:
+            self._start_ray()
+            self._thread.start()
+            self._await_nodes()
+        except BaseException as error:
+            self.__exit__(None, None, None)
+            if isinstance(error, UserError) or not isinstance(error, Exception):
+                raise
+            raise SimulationError(f"Flower's simulation did not start: {_first_line(error)}") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import ray
+
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(END_SECONDS)
+        with _quiet():
+            ray.shutdown()  # also ends a client that is still at work, and the thread that waits for it
+        if self._thread.is_alive():
+            self._thread.join(END_SECONDS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_ray(self) -> None:
+        import ray
+
+        if ray.is_initialized():
+            raise SimulationError("Ray is at work in this program already; end it first (ray.shutdown())")
+        with _quiet():
+            ray.init(
+                num_cpus=self._workers,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(self._folder),
+                runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}},
+            )
+
+    def _run(self) -> None:
+        """The thread of the simulation: a server app that does nothing but lend its grid until the end."""
+        try:
+            from flwr.serverapp import ServerApp
+            from flwr.simulation import run_simulation
+
+            from farfield.bench.simulation_node import app
+
+            server = ServerApp()
+
+            @server.main()  # type: ignore[untyped-decorator]
+            def main(grid: Any, context: Any) -> None:
+                self._grids.put(grid)
+                self._stop.wait()
+
+            with _quiet():
+                run_simulation(
+                    server_app=server,
+                    client_app=app,
+                    num_supernodes=self._count,
+                    backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+                )
+        except BaseException as problem:
+            self._problem = problem
+
+    def _await_nodes(self) -> None:
+        limit = threading.Event()
+        for _ in range(int(START_SECONDS / 0.05)):
+            self._check()
+            with contextlib.suppress(queue.Empty):
+                self._grid = self._grids.get_nowait()
+            if self._grid is not None:
+                self.nodes = sorted(self._grid.get_node_ids())
+                if len(self.nodes) == self._count:
+                    return
+            limit.wait(0.05)
+        raise SimulationError(f"Flower's simulation did not start within {START_SECONDS:g} s")
+
+    def _check(self) -> None:
+        if not self._thread.is_alive():
+            why = f": {_first_line(self._problem)}" if self._problem is not None else ""
+            raise FederationError(f"Flower's simulation has ended{why}")
+
+    # What a federation needs of a Grid.
+
+    def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
+        self._check()
+        return self._grid.push_messages(messages)  # type: ignore[no-any-return]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
+        self._check()
+        return self._grid.pull_messages(message_ids)  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the log lines of Flower and Ray: what matters of them comes out as an error or an event of ours."""
+    loggers = [logging.getLogger(name) for name in ("flwr", "ray")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,66 @@
+"""What a node of a simulation does: the client that a message names, with its rows from the shelf.
+
+Ray's processes import this module. A node keeps no state: in a simulation it travels with the messages.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from torch import Tensor
+
+from farfield.algorithms import build, names, use
+from farfield.bench.shelf import take_population
+from farfield.federation.client import Client
+from farfield.federation.flower.assignment import Assignment
+from farfield.federation.flower.node import Keeping, Resident
+from farfield.federation.flower.respond import respond
+from farfield.federation.population import Population
+from farfield.models import Model
+
+
+class ShelfSite:
+    """All clients of a run; nothing is asked of whoever simulates on their own rows."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._population: Population | None = None
+
+    def allow(self, assignment: Assignment, algorithm: Any, phase: str, model: Model) -> None:
+        pass
+
+    def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:
+        if self._population is None or assignment.run != self._run:
+            self._population, self._run = take_population(assignment.data), assignment.run
+        return self._population.client(int(name), seed=assignment.seed, round=round, phase=phase, state=state)
+
+
+class WithOwnMethods(Resident):
+    """Methods from the user's files are imported here too, before they are built."""
+
+    def of(self, assignment: Assignment) -> tuple[Any, Model]:
+        for name, where in assignment.data["methods"].items():
+            if name not in names():
+                import_method(where)
+        return super().of(assignment)
+
+
+def import_method(where: Mapping[str, str]) -> None:
+    """By the module's name where that can be imported, else from its file."""
+    try:
+        importlib.import_module(where["module"])
+    except ImportError:
+        use(where["file"])
+
+
+_site, _resident = ShelfSite(), WithOwnMethods(build)
+app = ClientApp()
+
+
+@app.query("farfield")
+def answer_phase(message: Message, context: Context) -> Message:
+    return respond(message, _site, _resident, Keeping())
