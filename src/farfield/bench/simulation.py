@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,9 +35,19 @@ from farfield.tasks.task import Task
 
 #: Clients beyond so many share nodes: Flower looks through all nodes for every message.
 MOST_NODES = 100
-#: Seconds that a simulation may take to start, and a node for its imports before its first deadline counts.
-START_SECONDS = 180.0
-END_SECONDS = 10.0
+#: Seconds that a simulation may take to start and to end.
+START_SECONDS, END_SECONDS = 180.0, 10.0
+#: Seconds that messages may spend on their way: a client's deadline is for its work.
+GRACE_SECONDS = 5.0
+
+
+#: Read by Ray when it is imported.
+RAY_SETTINGS = {
+    # Ray's processes talk over loopback, as they do on other systems; on Linux they would listen everywhere.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Its advice about machines with accelerators is not for whoever simulates without one.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
 
 
 class SimulationError(UserError):
@@ -90,7 +101,7 @@ class _SimulatedFederation(FlowerFederation):
             deadline=run.plan.deadline,
             travelling=True,
             at_once=workers,
-            grace=START_SECONDS,
+            grace=GRACE_SECONDS,
         )
 
     def close(self) -> None:
@@ -156,11 +167,13 @@ class Simulation:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_ray(self) -> None:
+        for name, value in RAY_SETTINGS.items():
+            os.environ.setdefault(name, value)
         import ray
 
         if ray.is_initialized():
             raise SimulationError("Ray is at work in this program already; end it first (ray.shutdown())")
-        with _quiet():
+        with _quiet(), _inherited("PYTHONPATH", os.pathsep.join(p or os.getcwd() for p in sys.path)):
             ray.init(
                 num_cpus=self._workers,
                 include_dashboard=False,
@@ -168,7 +181,6 @@ class Simulation:
                 logging_level=logging.CRITICAL,
                 _node_ip_address="127.0.0.1",
                 _temp_dir=str(self._folder),
-                runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}},
             )
 
     def _run(self) -> None:
@@ -197,17 +209,31 @@ class Simulation:
             self._problem = problem
 
     def _await_nodes(self) -> None:
-        limit = threading.Event()
-        for _ in range(int(START_SECONDS / 0.05)):
+        """Until the nodes are registered, and the processes behind them have their imports done."""
+        limit = time.monotonic() + START_SECONDS
+        waiting: set[str] | None = None
+        while waiting is None or waiting:
             self._check()
-            with contextlib.suppress(queue.Empty):
-                self._grid = self._grids.get_nowait()
-            if self._grid is not None:
+            if self._grid is None:
+                with contextlib.suppress(queue.Empty):
+                    self._grid = self._grids.get_nowait()
+            elif waiting is None:
                 self.nodes = sorted(self._grid.get_node_ids())
                 if len(self.nodes) == self._count:
-                    return
-            limit.wait(0.05)
-        raise SimulationError(f"Flower's simulation did not start within {START_SECONDS:g} s")
+                    waiting = set(self._grid.push_messages(self._calls()))
+            else:
+                for reply in self._grid.pull_messages(waiting):
+                    waiting.discard(reply.metadata.reply_to_message_id)
+                    if reply.has_error():
+                        raise SimulationError(f"a node of Flower's simulation did not start: {reply.error.reason}")
+            if time.monotonic() > limit:
+                raise SimulationError(f"Flower's simulation did not start within {START_SECONDS:g} s")
+            time.sleep(0.05)
+
+    def _calls(self) -> list[Any]:
+        from flwr.app import Message, RecordDict
+
+        return [Message(RecordDict(), node, "query.ready") for node in self.nodes[: self._workers]]
 
     def _check(self) -> None:
         if not self._thread.is_alive():
@@ -237,6 +263,19 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _inherited(name: str, value: str) -> Iterator[None]:
+    """Processes that are started here find this in their environment, and whatever is started later does not."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def _first_line(error: BaseException) -> str:

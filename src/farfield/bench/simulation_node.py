@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor
 
@@ -64,3 +64,9 @@ app = ClientApp()
 @app.query("farfield")
 def answer_phase(message: Message, context: Context) -> Message:
     return respond(message, _site, _resident, Keeping())
+
+
+@app.query("ready")
+def say_ready(message: Message, context: Context) -> Message:
+    """Answered once this process has imported all it needs, which takes seconds."""
+    return Message(RecordDict(), reply_to=message)
