@@ -1,0 +1,119 @@
+"""Flower's messages without its processes: a Grid that hands every message straight to a node."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from flwr.app import Error, Message
+from flwr.supercore.task_identity import TaskIdentity
+from torch import Tensor
+
+from farfield.algorithms import FedAvg, State, build
+from farfield.federation.client import Client
+from farfield.federation.flower.assignment import Assignment
+from farfield.federation.flower.engine import FlowerFederation, Node
+from farfield.federation.flower.node import Keeping, Resident
+from farfield.federation.flower.respond import respond
+from farfield.federation.population import Population
+from farfield.models import Model, ModelSpec, build_model
+from farfield.tasks.task import Domain
+from tests.toy import SPEC, population
+
+#: What a test does to a reply on its way: other replies in its place, or none.
+Tamper = Callable[[Message], Iterable[Message]]
+
+
+class ToySite:
+    """A site of a population that allows everything."""
+
+    def __init__(self, clients: Population) -> None:
+        self._clients = clients
+
+    def allow(self, assignment: Assignment, algorithm: Any, phase: str, model: Model) -> None:
+        pass
+
+    def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:
+        return self._clients.client(int(name), seed=assignment.seed, round=round, phase=phase, state=state)
+
+
+class InProcessGrid:
+    """Nodes in this process, each with what it keeps; `tamper` stands on the way of their replies."""
+
+    def __init__(self, site: Any, make: Callable[..., Any] = build, tamper: Tamper = lambda reply: [reply]) -> None:
+        # Flower's messages are made by a task; a test says which one it is.
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        self.site, self.tamper = site, tamper
+        self.resident = Resident(make)
+        self.keeping: dict[int, Keeping] = {}
+        self.sent: list[Message] = []
+        self.received: list[Message] = []
+        self.down: set[int] = set()
+        self._ready: list[Message] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        ids = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(uuid.uuid4())
+            if message.metadata.dst_node_id in self.down:
+                continue  # as Flower's own grid in memory does with a node that it does not know
+            ids.append(message.metadata.message_id)
+            self.sent.append(message)
+            reply = self._reply(message)
+            self.received.append(reply)
+            self._ready += self.tamper(reply)
+        return ids
+
+    def _reply(self, message: Message) -> Message:
+        keeping = self.keeping.setdefault(message.metadata.dst_node_id, Keeping())
+        try:
+            return respond(message, self.site, self.resident, keeping)
+        except Exception as error:  # as Flower does with an app that raises
+            return Message(Error(code=2, reason=str(error)), reply_to=message)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        ready, self._ready = self._ready, []
+        return ready
+
+
+def spec_for(algorithm: FedAvg) -> ModelSpec:
+    return SPEC.model_copy(update={"representation": algorithm.representation})
+
+
+def over_grid(
+    name: str,
+    algorithm: FedAvg,
+    chosen: Sequence[Domain],
+    *,
+    rounds: int = 3,
+    tamper: Tamper = lambda reply: [reply],
+    make: Callable[..., Any] = build,
+    **options: Any,
+) -> tuple[FlowerFederation, InProcessGrid]:
+    """A federation over a grid in this process, for toy domains."""
+    spec = spec_for(algorithm)
+    clients = population(chosen, pooled=algorithm.pooled)
+    grid = InProcessGrid(ToySite(clients), make, tamper)
+    assignment = Assignment(
+        run="a-test",
+        algorithm=name,
+        settings=algorithm.params.model_dump(mode="json"),
+        rounds=rounds,
+        model=spec,
+        seed=0,
+    )
+    nodes = [Node(100 + number, str(number), clients.domain_of(number)) for number in range(len(clients))]
+    return FlowerFederation(grid, nodes, build_model(spec, 0).layout, assignment, **options), grid  # type: ignore[arg-type]
+
+
+def train(fed: Any, algorithm: FedAvg, rounds: int = 3) -> State:
+    state = algorithm.start(build_model(spec_for(algorithm), 0).state())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for number in range(1, rounds + 1):
+        fed.begin(number, range(fed.clients))
+        state = algorithm.round(fed, state)
+    torch.set_num_threads(threads)
+    return state
