@@ -13,6 +13,7 @@ from farfield.algorithms import FedAvg, Local, State, method
 from farfield.bench.job import run_job
 from farfield.bench.plan import Job, make_plan
 from farfield.federation.checks import SCALAR_BYTES
+from farfield.federation.execution import one_thread
 from farfield.federation.federation import Replies
 from farfield.federation.phase import phases_of
 from farfield.models import ModelSpec, hash_states
@@ -250,6 +251,24 @@ def test_two_workers_give_the_same_bits_as_one(name: str) -> None:
     algorithm = make(name)
     one, two = (hash_states(algorithm.models(trained(algorithm, domains(3), workers=workers)[0])) for workers in (1, 2))
     assert one == two
+
+
+@methods
+def test_messages_over_flowers_grid_give_the_same_bits(name: str) -> None:
+    """As in a simulation and in a deployment; what Flower's own processes add is tested with fewer methods."""
+    pytest.importorskip("flwr")
+    from tests.federation.flower.in_process import over_grid
+
+    algorithm = make(name)
+    local = trained(algorithm, domains(3))[0]
+    fed, _ = over_grid(name, algorithm, domains(3), travelling=False)
+    state = algorithm.start(initial(spec_for(algorithm)).state())
+    with one_thread():
+        for number in (1, 2, 3):
+            fed.begin(number, range(fed.clients))
+            state = algorithm.round(fed, state)
+    assert fed.events == []
+    assert hash_states(algorithm.models(state)) == hash_states(algorithm.models(local))
 
 
 @methods

@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch
 from flwr.app import Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
 from farfield.algorithms import FedAvg, State, build
 from farfield.federation.client import Client
+from farfield.federation.execution import one_thread
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
 from farfield.federation.flower.node import Keeping, Resident
@@ -110,10 +110,8 @@ def over_grid(
 
 def train(fed: Any, algorithm: FedAvg, rounds: int = 3) -> State:
     state = algorithm.start(build_model(spec_for(algorithm), 0).state())
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    for number in range(1, rounds + 1):
-        fed.begin(number, range(fed.clients))
-        state = algorithm.round(fed, state)
-    torch.set_num_threads(threads)
+    with one_thread():
+        for number in range(1, rounds + 1):
+            fed.begin(number, range(fed.clients))
+            state = algorithm.round(fed, state)
     return state
