@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,7 +27,6 @@ from farfield.bench.plan import Plan
 from farfield.bench.settings import PlanError
 from farfield.bench.shelf import Shelf
 from farfield.errors import UserError
-from farfield.federation.engine import Engine
 from farfield.federation.federation import FederationError
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
@@ -56,18 +55,20 @@ class SimulationError(UserError):
 
 @contextlib.contextmanager
 def simulated(plan: Plan, task: Task, workers: int) -> Iterator[EngineFactory]:
-    """A simulation in which the runs of a plan can be made, with so many processes for the nodes."""
-    methods = {name: where for algorithm in plan.algorithms for name, where in _own_methods(algorithm).items()}
+    """A simulation for the runs of a plan, with so many processes for the nodes."""
+    methods = own_methods(plan)  # refused before anything is started
     nodes = min(plan.clients or len(task.domains), MOST_NODES)
+    with Simulation(nodes, workers) as simulation, engine_on(simulation, methods) as factory:
+        yield factory
+
+
+@contextlib.contextmanager
+def engine_on(simulation: Simulation, methods: Mapping[str, Any]) -> Iterator[EngineFactory]:
+    """Federations in a simulation that is there; their rows lie in a folder of its own until the end."""
     folder = Path(tempfile.mkdtemp(prefix="farfield-rows-"))
     try:
-        with Simulation(nodes, workers) as simulation:
-            shelf = Shelf(folder)
-
-            def make(run: Assembly) -> Engine:
-                return _SimulatedFederation(run, simulation, shelf, methods, workers)
-
-            yield EngineFactory("flower", make)
+        shelf = Shelf(folder)
+        yield EngineFactory("flower", lambda run: _SimulatedFederation(run, simulation, shelf, methods))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -75,9 +76,7 @@ def simulated(plan: Plan, task: Task, workers: int) -> Iterator[EngineFactory]:
 class _SimulatedFederation(FlowerFederation):
     """The clients of a run in a simulation: client n is any node, with the rows of client n."""
 
-    def __init__(
-        self, run: Assembly, simulation: Simulation, shelf: Shelf, methods: dict[str, Any], workers: int
-    ) -> None:
+    def __init__(self, run: Assembly, simulation: Simulation, shelf: Shelf, methods: Mapping[str, Any]) -> None:
         self._shelf, self._name = shelf, uuid.uuid4().hex
         data = shelf.put_run(self._name, run.data, run.plan.augment)
         assignment = Assignment(
@@ -100,7 +99,7 @@ class _SimulatedFederation(FlowerFederation):
             quorum=run.plan.quorum,
             deadline=run.plan.deadline,
             travelling=True,
-            at_once=workers,
+            at_once=simulation.workers,
             grace=GRACE_SECONDS,
         )
 
@@ -108,11 +107,11 @@ class _SimulatedFederation(FlowerFederation):
         self._shelf.drop_run(self._name)
 
 
-def _own_methods(algorithm: str) -> dict[str, dict[str, str]]:
-    """Where the nodes find those methods of a name that are not farfield's."""
-    client, servers = parts(algorithm)
+def own_methods(plan: Plan) -> dict[str, dict[str, str]]:
+    """Where the nodes find those methods of a plan that are not farfield's."""
     found = {}
-    for method in (client, *servers):
+    halves = [parts(algorithm) for algorithm in plan.algorithms]
+    for method in {method for client, servers in halves for method in (client, *servers)}:
         module = method.__module__
         if module.startswith("farfield."):
             continue
@@ -130,7 +129,7 @@ class Simulation:
     """Flower's simulation as a context: a Grid with nodes. It is gone at the end, and so are its processes."""
 
     def __init__(self, nodes: int, workers: int) -> None:
-        self._count, self._workers = nodes, workers
+        self._count, self.workers = nodes, workers
         self._grids: queue.Queue[Any] = queue.Queue()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="flower-simulation", daemon=True)
@@ -175,7 +174,7 @@ class Simulation:
             raise SimulationError("Ray is at work in this program already; end it first (ray.shutdown())")
         with _quiet(), _inherited("PYTHONPATH", os.pathsep.join(p or os.getcwd() for p in sys.path)):
             ray.init(
-                num_cpus=self._workers,
+                num_cpus=self.workers,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
@@ -233,7 +232,7 @@ class Simulation:
     def _calls(self) -> list[Any]:
         from flwr.app import Message, RecordDict
 
-        return [Message(RecordDict(), node, "query.ready") for node in self.nodes[: self._workers]]
+        return [Message(RecordDict(), node, "query.ready") for node in self.nodes[: self.workers]]
 
     def _check(self) -> None:
         if not self._thread.is_alive():
