@@ -10,13 +10,14 @@ import contextlib
 import logging
 import os
 import queue
+import re
 import shutil
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,9 +28,11 @@ from farfield.bench.plan import Plan
 from farfield.bench.settings import PlanError
 from farfield.bench.shelf import Shelf
 from farfield.errors import UserError
+from farfield.federation.execution import Outcome
 from farfield.federation.federation import FederationError
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
+from farfield.models import ModelState
 from farfield.tasks.task import Task
 
 #: Clients beyond so many share nodes: Flower looks through all nodes for every message.
@@ -40,6 +43,10 @@ START_SECONDS, END_SECONDS = 180.0, 10.0
 GRACE_SECONDS = 5.0
 
 
+#: A core and no accelerator for each process; one that ends is started again.
+NODE_PROCESS = {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1}
+#: How Ray calls it when a process has ended.
+PROCESS_ENDED = re.compile(r"ray\.exceptions\.Actor\w*Error")
 #: Read by Ray when it is imported.
 RAY_SETTINGS = {
     # Ray's processes talk over loopback, as they do on other systems; on Linux they would listen everywhere.
@@ -77,7 +84,7 @@ class _SimulatedFederation(FlowerFederation):
     """The clients of a run in a simulation: client n is any node, with the rows of client n."""
 
     def __init__(self, run: Assembly, simulation: Simulation, shelf: Shelf, methods: Mapping[str, Any]) -> None:
-        self._shelf, self._name = shelf, uuid.uuid4().hex
+        self._simulation, self._shelf, self._name = simulation, shelf, uuid.uuid4().hex
         data = shelf.put_run(self._name, run.data, run.plan.augment)
         assignment = Assignment(
             run=self._name,
@@ -102,6 +109,16 @@ class _SimulatedFederation(FlowerFederation):
             at_once=simulation.workers,
             grace=GRACE_SECONDS,
         )
+
+    def _outcomes(
+        self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
+    ) -> Iterator[Outcome]:
+        self._simulation.mend()
+        for outcome in super()._outcomes(phase, model, shared, clients):
+            if PROCESS_ENDED.search(outcome.detail):
+                outcome.problem = "the process that ran it ended"
+                self._simulation.damaged = True
+            yield outcome
 
     def close(self) -> None:
         self._shelf.drop_run(self._name)
@@ -136,6 +153,8 @@ class Simulation:
         self._problem: BaseException | None = None
         self._grid: Any = None
         self.nodes: list[int] = []
+        #: Whether a process has ended that should not have; Ray starts another, which takes a while.
+        self.damaged = False
 
     def __enter__(self) -> Self:
         # Ray makes sockets in here, whose paths may not be long.
@@ -202,7 +221,7 @@ class Simulation:
                     server_app=server,
                     client_app=app,
                     num_supernodes=self._count,
-                    backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+                    backend_config={"client_resources": NODE_PROCESS},
                 )
         except BaseException as problem:
             self._problem = problem
@@ -210,34 +229,44 @@ class Simulation:
     def _await_nodes(self) -> None:
         """Until the nodes are registered, and the processes behind them have their imports done."""
         limit = time.monotonic() + START_SECONDS
-        waiting: set[str] | None = None
-        while waiting is None or waiting:
-            self._check()
-            if self._grid is None:
-                with contextlib.suppress(queue.Empty):
-                    self._grid = self._grids.get_nowait()
-            elif waiting is None:
+        while len(self.nodes) < self._count:
+            self._check(limit)
+            with contextlib.suppress(queue.Empty):
+                self._grid = self._grid or self._grids.get_nowait()
                 self.nodes = sorted(self._grid.get_node_ids())
-                if len(self.nodes) == self._count:
-                    waiting = set(self._grid.push_messages(self._calls()))
-            else:
-                for reply in self._grid.pull_messages(waiting):
-                    waiting.discard(reply.metadata.reply_to_message_id)
-                    if reply.has_error():
-                        raise SimulationError(f"a node of Flower's simulation did not start: {reply.error.reason}")
-            if time.monotonic() > limit:
-                raise SimulationError(f"Flower's simulation did not start within {START_SECONDS:g} s")
             time.sleep(0.05)
+        while not self._all_answer(limit):
+            pass
 
-    def _calls(self) -> list[Any]:
+    def mend(self) -> None:
+        """After a process has ended, wait for the one in its place: until then, messages to it come back at once."""
+        limit = time.monotonic() + START_SECONDS
+        while self.damaged:
+            self.damaged = not self._all_answer(limit)
+
+    def _all_answer(self, limit: float) -> bool:
+        """Ask as many nodes as there are processes whether they are ready; False if one replies with an error."""
         from flwr.app import Message, RecordDict
 
-        return [Message(RecordDict(), node, "query.ready") for node in self.nodes[: self.workers]]
+        calls = [Message(RecordDict(), node, "query.ready") for node in self.nodes[: self.workers]]
+        waiting = set(self._grid.push_messages(calls))
+        good = True
+        while waiting:
+            self._check(limit)
+            for reply in self._grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                good = good and not reply.has_error()
+                if reply.has_error() and not PROCESS_ENDED.search(reply.error.reason or ""):
+                    raise FederationError(f"a node of Flower's simulation does not start: {reply.error.reason}")
+            time.sleep(0.05)
+        return good
 
-    def _check(self) -> None:
+    def _check(self, limit: float | None = None) -> None:
         if not self._thread.is_alive():
             why = f": {_first_line(self._problem)}" if self._problem is not None else ""
             raise FederationError(f"Flower's simulation has ended{why}")
+        if limit is not None and time.monotonic() > limit:
+            raise FederationError(f"its processes were not there within {START_SECONDS:g} s")
 
     # What a federation needs of a Grid.
 

@@ -6,13 +6,14 @@ very message: same run, round, attempt, phase and client; whatever else comes in
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -168,7 +169,7 @@ class FlowerFederation(Engine):
 
     def _outcome(self, reply: Message, number: int, phase: str) -> Outcome:
         if reply.has_error():
-            return self._lost(number, f"its node failed: {reply.error.reason or f'code {reply.error.code}'}")
+            return self._lost(number, f"its node failed: {_reason(reply.error)}", reply.error.reason or "")
         try:
             header, groups = unpack(_content(reply))
             expected = self._expected(phase, number)
@@ -194,9 +195,16 @@ class FlowerFederation(Engine):
         except (BadMessage, KeyError, TypeError, ValueError) as problem:
             return self._lost(number, f"its reply cannot be used: {problem}")
 
-    def _lost(self, number: int, problem: str) -> Outcome:
-        return Outcome(client=number, domain=self._nodes[number].domain, problem=problem)
+    def _lost(self, number: int, problem: str, detail: str = "") -> Outcome:
+        return Outcome(client=number, domain=self._nodes[number].domain, problem=problem, detail=detail)
 
 
 def _content(message: Message) -> RecordDict:
     return message.content
+
+
+def _reason(error: Error) -> str:
+    """What an error says, in a line: Flower wraps it into the classes that it went through."""
+    text = re.sub(r"<class '[^']*'>:<'|'>$|Exception \w+ occurred\. Message:", "", (error.reason or "").strip())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else f"code {error.code}"
