@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from farfield.tasks.own.preparation import UNSEEN, Column, FittedColumn, Matrix
+from farfield.tasks.own.preparation import UNSEEN, Column, FittedColumn
+from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import TableError, need_columns, rows_named
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from farfield.models.spec import ModelSpec
 from farfield.tasks.own.columns import FEW_LEVELS, as_text, describe_columns, encode, encode_unlabelled, found_type
 from farfield.tasks.own.columns import levels_of as text_levels
 from farfield.tasks.own.copies import copies_noted
-from farfield.tasks.own.preparation import Column, FittedTable, Matrix, TablePreparation
+from farfield.tasks.own.preparation import Column, FittedTable, TablePreparation
+from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import TableError, need_columns, read_frame, rows_named, table_name
 from farfield.tasks.task import Domain, Task, TaskKind
 
