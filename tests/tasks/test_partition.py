@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from farfield.models.randomness import generator
-from farfield.tasks.clients.partition import Clients, Partition, Shard, make_clients, split_rows
+from farfield.tasks.clients.dealing import split_domain, split_rows
+from farfield.tasks.clients.partition import Clients, Partition, Shard, make_clients
 from farfield.tasks.task import Domain, TaskKind
 
 
@@ -435,3 +436,11 @@ def test_algorithm_2_gives_more_clients_to_larger_domains_with_all_classes_each(
         assert int(histogram.min()) > 0
     total = sum(torch.bincount(labels(shard, chosen), minlength=10) for shard in clients)
     assert torch.as_tensor(total).tolist() == [153] * 10
+
+
+def test_a_domain_alone_is_split_as_among_the_others() -> None:
+    three = domains(40, 17, 90, classes=3)
+    for alone, shard in zip(three, make(three, "domain", validation=0.2, seed=7), strict=True):
+        train, held = split_domain(alone, 0.2, 7, "classification")
+        assert torch.equal(train, shard.train[0][1])
+        assert torch.equal(held, shard.validation[0][1])

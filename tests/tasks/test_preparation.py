@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from farfield.tasks.own.preparation import FURTHEST, UNSEEN, Column, FittedTable, PreparationError, TablePreparation
+from farfield.tasks.own.preparation import FURTHEST, UNSEEN, Column, FittedTable, TablePreparation
+from farfield.tasks.own.statistics import PreparationError
 from farfield.tasks.task import Domain
 
 NAN = float("nan")
@@ -94,10 +95,12 @@ def test_rows_that_are_not_fitted_on_change_nothing() -> None:
     assert other == fitted()
 
 
-def test_the_order_and_the_split_of_the_fitting_rows_change_nothing() -> None:
+def test_the_order_of_the_fitting_rows_and_of_their_domains_changes_nothing() -> None:
     one, other = domain(RAW[:2]), domain(RAW[2:4])
-    parts = TablePreparation(COLUMNS).fit([(one, torch.tensor([1, 0])), (other, torch.tensor([1, 0]))])
-    assert parts == fitted()
+    rows, reversed_rows = torch.tensor([0, 1]), torch.tensor([1, 0])
+    parts = TablePreparation(COLUMNS).fit([(one, rows), (other, rows)])
+    assert TablePreparation(COLUMNS).fit([(other, reversed_rows), (one, reversed_rows)]) == parts
+    assert TablePreparation(COLUMNS).fit([(domain(), torch.tensor([3, 1, 0, 2]))]) == fitted()
 
 
 def test_a_mistyped_number_stays_finite() -> None:

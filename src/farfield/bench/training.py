@@ -30,7 +30,8 @@ from farfield.tasks import Domain, Task, load, names
 from farfield.tasks.data_folder.store import MissingData
 from farfield.tasks.images.features import open_task
 from farfield.tasks.images.files import ImageInput
-from farfield.tasks.own.preparation import FittedTable, PreparationError
+from farfield.tasks.own.preparation import FittedTable
+from farfield.tasks.own.statistics import PreparationError
 from farfield.tasks.own.words import KIND as WORDS
 from farfield.tasks.own.words import FittedWords
 from farfield.tasks.task import Fitted

@@ -60,8 +60,9 @@ class Fitted(Protocol):
 class Preparation(Protocol):
     """How raw rows become examples, before any number is learned from them.
 
-    Every statistic comes from `fit`, and a run calls `fit` with the training rows of its source domains only: not with
-    validation rows, and never with rows of a domain that is held out.
+    Every statistic is merged from what each domain tells of its training rows, so that sites which see no rows but
+    their own reach the same bits as one machine with all of them. A run fits on the training rows of its source domains
+    only: not on validation rows, and never on rows of a domain that is held out.
     """
 
     @property
@@ -71,8 +72,16 @@ class Preparation(Protocol):
     def check(self, domain: Domain) -> None:
         """Raise ValueError, one sentence, for rows that cannot be prepared."""
 
+    def statistics(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+        """What leaves a site: one domain's training rows, in ascending order, as JSON without any row."""
+
+    def merge(self, parts: Sequence[Mapping[str, Any]]) -> Fitted:
+        """Learn from the domains' statistics. Raises PreparationError for what no rows could have told."""
+
     def fit(self, parts: Sequence[tuple[Domain, torch.Tensor]]) -> Fitted:
-        """Learn from these rows of these domains."""
+        """Learn from these rows of these domains. Their order and how they are dealt out to clients do not matter."""
+        ordered = [(domain, rows.sort().values) for domain, rows in parts if len(rows)]
+        return self.merge([self.statistics(domain.x[rows], domain.y[rows]) for domain, rows in ordered])
 
 
 @dataclass(frozen=True)

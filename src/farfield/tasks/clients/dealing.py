@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,8 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from farfield.math.splits import share_rows
-from farfield.models.randomness import derive_seed
-from farfield.tasks.task import TaskKind
+from farfield.models.randomness import derive_seed, generator
+from farfield.tasks.task import Domain, TaskKind
+
+#: Validation rows as the data set itself sets them aside, instead of a share drawn by the seed.
+OFFICIAL: Literal["official"] = "official"
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,34 @@ class Dealt:
         return self.rows[start:end]
 
 
-def split_rows(y: Tensor, fraction: float, generator: torch.Generator, kind: TaskKind) -> tuple[Tensor, Tensor]:
+def split_domain(
+    domain: Domain, validation: float | Literal["official"], seed: int, kind: TaskKind
+) -> tuple[Tensor, Tensor]:
+    """Training and validation rows of a domain, ascending.
+
+    They depend on the seed, the domain's name and its labels, and on no other domain: a site that has this one alone
+    finds the same rows as a bench that has them all.
+    """
+    try:
+        if validation == OFFICIAL:
+            return _official_rows(domain)
+        return split_rows(domain.y, validation, generator(seed, "validation", domain.name), kind)
+    except ValueError as error:
+        raise ValueError(f"domain '{domain.name}': {error}") from None
+
+
+def _official_rows(domain: Domain) -> tuple[Tensor, Tensor]:
+    """Training and validation rows as the data set's own split has them."""
+    if domain.validation is None:
+        raise ValueError("the data set has no official split; give a share of the rows for validation, such as 0.1")
+    part = torch.zeros(len(domain), dtype=torch.int8)
+    part[domain.validation] = 1
+    if domain.outside is not None:
+        part[domain.outside] = 2
+    return (part == 0).nonzero().squeeze(1), (part == 1).nonzero().squeeze(1)
+
+
+def split_rows(y: Tensor, fraction: float, shuffle: torch.Generator, kind: TaskKind) -> tuple[Tensor, Tensor]:
     """Training and validation row numbers, ascending and disjoint, at least one of each.
 
     Validation gets the whole part of `fraction` of the rows. In classification each class gives its share to within
@@ -46,7 +77,7 @@ def split_rows(y: Tensor, fraction: float, generator: torch.Generator, kind: Tas
         raise ValueError(f"{rows} row cannot be split into training and validation rows; two are needed")
     # As a decimal: 0.29 of 100 rows is 29, which the binary product misses.
     held = min(max(int(Fraction(str(fraction)) * rows), 1), rows - 1)
-    order = torch.randperm(rows, generator=generator)
+    order = torch.randperm(rows, generator=shuffle)
     if kind == "regression":
         chosen = order[:held]
     else:

@@ -63,6 +63,17 @@ def list_folder(
     return build(root, found, notes=notes, domains=order)
 
 
+def list_classes(root: Path, domain: str) -> ImageSet:
+    """The images of one domain's folder: `class/*.png`, with the levels between that `list_folder` understands."""
+    if not root.is_dir():
+        raise ImageError(f"'{root}' is no folder; give one that holds class/*.png")
+    listed = ((folder, images_in(folder)) for folder in _class_folders(root))
+    found = [(domain, folder.name, path.relative_to(root).as_posix()) for folder, paths in listed for path in paths]
+    if not found:
+        raise ImageError(f"there are no images in '{root}' in the expected layout: class/*.png (or jpg, bmp, webp, …)")
+    return build(root, found)
+
+
 def _refuse_shallow(root: Path, folder: Path) -> None:
     """A folder of images without class folders: the commonest other layout, worth its own words."""
     images = _here(folder)

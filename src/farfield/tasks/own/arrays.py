@@ -49,13 +49,8 @@ def task_from_arrays(
     vectors = len(next(iter(shapes.values()))) == 1
     made = tuple(_domain(domain, x, y, vectors) for domain, (x, y) in pairs.items())
     preparation = _preparation(made, regression == {True}) if vectors else None
-    if model is None and preparation is not None:
-        model = table_model(preparation, len(names))
-    elif model is None:
-        featurizer = "convnet" if len(made[0].x.shape) == 4 else "mlp"
-        hidden = (32, 64) if featurizer == "convnet" else HIDDEN
-        shape = tuple(made[0].x.shape[1:])
-        model = ModelSpec(featurizer=featurizer, input_shape=shape, outputs=len(names) or 1, hidden=hidden)
+    if model is None:
+        model = table_model(preparation, len(names)) if preparation else array_model(made[0].x.shape[1:], len(names))
     return Task(
         name=name,
         kind="regression" if regression == {True} else "classification",
@@ -67,6 +62,19 @@ def task_from_arrays(
         preparation=preparation,
         notes=_notes(made),
     )
+
+
+def array_model(shape: Sequence[int], classes: int) -> ModelSpec:
+    """For examples that are no rows of numbers: a small convnet for images, else an MLP."""
+    featurizer = "convnet" if len(shape) == 3 else "mlp"
+    hidden = (32, 64) if featurizer == "convnet" else HIDDEN
+    return ModelSpec(featurizer=featurizer, input_shape=tuple(shape), outputs=classes or 1, hidden=hidden)
+
+
+def array_domain(name: str, x: Any, y: Any) -> Domain:
+    """One domain of arrays as a task holds it. Raises ArrayError, one sentence, for what cannot be used."""
+    x, y = _pair(name, x, y)
+    return _domain(name, x, y, vectors=x.ndim == 2)
 
 
 def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -1,7 +1,7 @@
 """The columns of a data frame: which type each has, and its cells as numbers.
 
-Types, levels and widths are decided here from the whole table, and no statistic is. The preparation learns those from
-the training rows of a run.
+Types, levels and widths are decided from the whole table (`decision`), and no statistic is. The preparation learns
+those from the training rows of a run.
 """
 
 from __future__ import annotations
@@ -9,25 +9,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farfield.tasks.own.preparation import UNSEEN, Column, FittedColumn, Matrix
+from farfield.tasks.own.decision import (
+    FEW_LEVELS,
+    Found,
+    Observed,
+    ObservedLabel,
+    decide,
+    in_order,
+    too_many,
+)
+from farfield.tasks.own.preparation import UNSEEN, Column, FittedColumn
+from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import TableError, need_columns, rows_named
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-#: A text column with more levels than this, or with a level for every second row, is a name or an id, not a category.
-MOST_LEVELS = 100
-FEW_LEVELS = 20
 #: From this many rows on, a column with another whole number in every row is worth a note.
 IDS_FROM = 30
 
 TRUTH = {"true": 1.0, "false": 0.0}
-
-Found = Literal["number", "boolean", "text", "date", "other", "nothing"]
+ODD = {"date": "dates", "other": "cells that are neither numbers nor text"}
 
 
 def describe_columns(
@@ -83,11 +89,7 @@ def _text(cell: object) -> str:
 
 def levels_of(series: Series) -> tuple[str, ...]:
     """The different texts of a column, by size where all are numbers, else by the alphabet."""
-    texts = {text for text in as_text(series) if text is not None}
-    try:
-        return tuple(sorted(texts, key=float))
-    except ValueError:
-        return tuple(sorted(texts))
+    return in_order(text for text in as_text(series) if text is not None)
 
 
 def found_type(series: Series) -> Found:
@@ -99,7 +101,7 @@ def found_type(series: Series) -> Found:
     if kind == "b" or str(series.dtype) == "boolean" or known.map(lambda cell: isinstance(cell, bool)).all():
         return "boolean"
     if kind in "iuf":
-        return "boolean" if set(known.unique()) == {0, 1} else "number"
+        return "number"
     if kind in "Mm":
         return "date"
     if str(series.dtype) == "category" or known.map(lambda cell: isinstance(cell, str)).all():
@@ -107,53 +109,85 @@ def found_type(series: Series) -> Found:
     return "number" if known.map(lambda cell: isinstance(cell, int | float | Decimal)).all() else "other"
 
 
-def _describe(series: Series, name: str, categorical: bool) -> tuple[Column | None, str | None]:
+def observe(series: Series, name: str, categorical: bool) -> Observed:
+    """What must be known of a column to decide what becomes of it. An infinite number is refused."""
     found = found_type(series)
-    missing = bool(series.isna().any())
-    if found == "nothing":
-        return None, f"column '{name}' was left out: it has no values"
-    if found in ("date", "other") and not categorical:
-        what = "dates" if found == "date" else "cells that are neither numbers nor text"
-        return None, f"column '{name}' was left out: it holds {what}; add a column of numbers made from it to use it"
-    if series.nunique() == 1 and not missing:
-        return None, f"column '{name}' was left out: every row has the value {series.iloc[0]}"
-    if categorical or found == "text":
-        return _category(series, name, missing, categorical)
-    if found == "boolean":
-        return Column(name, "boolean", missing=missing), None
-    column = Column(name, "number", missing=missing)
-    values = _numbers(series, column)
+    known = int(series.notna().sum())
+    if categorical and found != "nothing":
+        found = "category"
+    levels: tuple[str, ...] | None = ()
+    distinct = 0
+    if found in ("text", "category"):
+        levels = levels_of(series)
+        distinct = len(levels)
+        if found == "text" and too_many(distinct, known):
+            levels = None
+    elif found == "boolean":
+        levels = levels_of(series)
+    elif found == "number":
+        levels = _few_numbers(series, name)
+    elif found in ("date", "other"):
+        levels = None
+    return Observed(name=name, found=found, known=known, missing=len(series) - known, distinct=distinct, levels=levels)
+
+
+def observe_label(column: Series, label: str) -> ObservedLabel:
+    """The same of a label, which is never missing."""
+    found = found_type(column)
+    if found != "number" and found != "boolean" and found != "text":
+        raise TableError(f"the label '{label}' holds neither classes nor numbers")
+    if found != "number":
+        return ObservedLabel(name=label, found=found, whole=False, levels=levels_of(column))
+    whole = column.dtype.kind in "iuf" and not bool((column % 1).any())
+    few = column.nunique() <= (FEW_LEVELS if whole else 1)
+    return ObservedLabel(name=label, found=found, whole=whole, levels=levels_of(column) if few else None)
+
+
+def _few_numbers(series: Series, name: str) -> tuple[str, ...] | None:
+    """The values of a column of numbers where these are 0 and 1 only, or just one."""
+    values = _numbers(series, Column(name, "number"))
     if np.isinf(values).any():
         rows = rows_named(series.index[np.isinf(values)])
         raise TableError(f"column '{name}' has an infinite value in {rows}; mend it or leave the cell empty")
-    return column, _id_note(name, values)
+    different = np.unique(values[~np.isnan(values)])
+    few = len(different) == 1 or bool(np.isin(different, (0, 1)).all())
+    return tuple(_text(value) for value in different.tolist()) if few else None
 
 
-def _category(series: Series, name: str, missing: bool, asked: bool) -> tuple[Column | None, str | None]:
-    levels = levels_of(series)
-    known = int(series.notna().sum())
-    too_many = len(levels) > MOST_LEVELS or (len(levels) > FEW_LEVELS and 2 * len(levels) > known)
-    if too_many and not asked:
-        why = _nearly_numbers(series) or "that is a name or an id rather than a category"
-        return None, (
-            f"column '{name}' was left out: it holds {len(levels)} different texts in {known} rows, {why}; "
-            f"say --drop '{name}' to agree, or --categorical '{name}' to use it"
-        )
-    return Column(name, "category", levels, missing), None
+def _describe(series: Series, name: str, categorical: bool) -> tuple[Column | None, str | None]:
+    observed = observe(series, name, categorical)
+    column, reason = decide([observed])
+    if column is not None:
+        return column, _id_note(name, _numbers(series, column)) if column.kind == "number" else None
+    why = {
+        "empty": "it has no values",
+        "odd": f"it holds {ODD.get(observed.found, '')}; add a column of numbers made from it to use it",
+        "constant": f"every row has the value {series.iloc[0]}",
+        "names": f"it holds {observed.distinct} different texts in {observed.known} rows, "
+        f"{_nearly_numbers(series) or 'that is a name or an id rather than a category'}; say --drop '{name}' to agree, "
+        f"or --categorical '{name}' to use it",
+    }
+    assert reason is not None
+    return None, f"column '{name}' was left out: {why[reason]}"
 
 
 def _nearly_numbers(series: Series) -> str | None:
     """For a column of numbers that a few cells of text have spoilt: which cells."""
-    import pandas as pd
-
-    known = series.dropna().astype(str)
-    spoilt = known[pd.to_numeric(known, errors="coerce").isna()]
-    if 2 * len(spoilt) >= len(known):
+    spoilt = no_numbers(series)
+    if 2 * len(spoilt) >= series.notna().sum():
         return None
     return (
         f"most of them numbers, but {rows_named(spoilt.index)} {'has' if len(spoilt) == 1 else 'have'} text such as "
         f"'{spoilt.iloc[0]}' (empty such cells to use the numbers)"
     )
+
+
+def no_numbers(series: Series) -> Series:
+    """The cells that are neither missing nor a number, as text; by their row numbers."""
+    import pandas as pd
+
+    known = series.dropna().astype(str)
+    return known[pd.to_numeric(known, errors="coerce").isna()]
 
 
 def _id_note(name: str, values: Matrix) -> str | None:

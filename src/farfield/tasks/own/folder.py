@@ -66,13 +66,7 @@ def image_task(
         kind="classification",
         domains=make_domains(images, x),
         classes=images.classes,
-        model=ModelSpec(
-            featurizer="convnet",
-            input_shape=(3, size, size),
-            outputs=len(images.classes),
-            hidden=(16, 32, 64, 128),
-            norm="group",
-        ),
+        model=image_model(size, len(images.classes)),
         defaults=DEFAULTS if defaults is None else {**DEFAULTS, **defaults},
         description=description,
         source=source,
@@ -80,6 +74,13 @@ def image_task(
         fingerprint=kept.key(images.domains, images.sizes, images.classes, images.labels.tolist(), size),
         images=images,
         input=ImageInput(size),
+    )
+
+
+def image_model(size: int, classes: int) -> ModelSpec:
+    """A convnet that a processor can train from scratch."""
+    return ModelSpec(
+        featurizer="convnet", input_shape=(3, size, size), outputs=classes, hidden=(16, 32, 64, 128), norm="group"
     )
 
 

@@ -1,13 +1,16 @@
 """Preparation of table rows: raw columns become the numbers that a model takes.
 
     preparation = TablePreparation(columns)
-    fitted = preparation.fit([(domain, training_rows), ...])     # every statistic comes from these rows
+    told = preparation.statistics(x, y)                          # one domain's training rows, as plain JSON
+    fitted = preparation.merge([told, ...])                      # what all domains' rows have in common
+    fitted = preparation.fit([(domain, training_rows), ...])     # the same in one go, where all the rows are
     fitted.apply(other.x)                                        # any rows, by the same numbers
 
 A raw row is float64: a number, 0 or 1 for false or true, or the position of a category among its column's levels; NaN
 where the value is missing. What it becomes, column by column:
 
-    number     (value − mean) / standard deviation, the median where it is missing
+    number     (value − mean) / standard deviation, the median where it is missing (of several domains the
+               weighted median of their medians; `statistics` says why)
     boolean    0 or 1, the more frequent one where it is missing
     category   a 0 or 1 for each level
 
@@ -18,27 +21,24 @@ missing value, a number that varies) is a constant 0: a model has no weight for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
-from farfield.errors import UserError
-from farfield.tasks.task import Domain
+from farfield.tasks.own import statistics as told
+from farfield.tasks.own.statistics import Matrix, PreparationError
+from farfield.tasks.task import Domain, Preparation
 
 ColumnKind = Literal["number", "boolean", "category"]
-Matrix = NDArray[np.float64]
 #: The raw code of a category that is not among a column's levels.
 UNSEEN = -1.0
 FORMAT = 1
 #: Numbers stay within so many standard deviations: one mistyped cell must not make a prediction infinite.
 FURTHEST = 1000.0
-
-
-class PreparationError(UserError):
-    """Rows or a file that a preparation cannot use, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -70,27 +70,26 @@ class FittedColumn:
     live: tuple[bool, ...] = ()
 
     @classmethod
-    def fit(cls, column: Column, values: Matrix) -> FittedColumn:
-        known = values[~np.isnan(values)]
-        absent = len(values) - len(known)
-        missing_live = (0 < absent < len(values),) if column.missing else ()
+    def merge(cls, column: Column, parts: Sequence[Any], rows: int) -> FittedColumn:
+        """Of what each part told about this column; together they have so many rows."""
         if column.kind == "category":
-            counts = np.bincount(known[known >= 0].astype(np.int64), minlength=len(column.levels))
+            levels = told.merge_levels(parts)
             # A level is worth a weight as soon as it was seen, even if every row has it.
-            live = tuple(bool(count) for count in counts) + ((absent > 0,) if column.missing else ())
-            return cls(column, live=live)
-        if not len(known):
-            return cls(column, live=(False, *missing_live))
-        varies = bool(known.min() < known.max())
-        if column.kind == "boolean":
-            return cls(column, fill=float(known.mean() > 0.5), live=(varies, *missing_live))
-        scale = float(known.std()) if varies else 1.0
+            return cls(column, live=(*levels.seen, *((levels.missing,) if column.missing else ())))
+        merged = told.merge_booleans(parts) if column.kind == "boolean" else told.merge_numbers(parts)
+        missing_live = (0 < merged.known < rows,) if column.missing else ()
+        if isinstance(merged, told.Booleans):
+            return cls(
+                column,
+                fill=float(2 * merged.true > merged.known),
+                live=(0 < merged.true < merged.known, *missing_live),
+            )
         return cls(
             column,
-            fill=float(np.median(known)),
-            mean=float(known.mean()),
-            scale=scale if np.isfinite(scale) and scale > 0 else 1.0,
-            live=(varies, *missing_live),
+            fill=merged.median,
+            mean=merged.mean,
+            scale=merged.deviation,
+            live=(merged.varies, *missing_live),
         )
 
     def apply(self, values: Matrix, out: NDArray[np.float32]) -> None:
@@ -161,7 +160,7 @@ class FittedTable:
 
 
 @dataclass(frozen=True)
-class TablePreparation:
+class TablePreparation(Preparation):
     """The columns of a table, still without statistics. `scale_label` is for regression."""
 
     columns: tuple[Column, ...]
@@ -190,18 +189,72 @@ class TablePreparation:
                     f"has {len(column.levels)} levels, counted from 0"
                 )
 
-    def fit(self, parts: Sequence[tuple[Domain, torch.Tensor]]) -> FittedTable:
-        """Learn from these rows. Their order and how they are dealt out to clients do not matter."""
-        parts = [(domain, rows.sort().values) for domain, rows in parts if len(rows)]
+    def statistics(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+        _check_shape(x, len(self.columns))
+        if not len(x):
+            raise ValueError("statistics need at least one row")
+        raw = x.numpy()
+        columns = [_tell(column, raw[:, number]) for number, column in enumerate(self.columns)]
+        label = told.moments_of(y.numpy().astype(np.float64)).model_dump() if self.scale_label else None
+        head = {"kind": "table-statistics", "format": FORMAT, "rows": len(raw)}
+        return {**head, "columns": [column.model_dump() for column in columns], "label": label}
+
+    def merge(self, parts: Sequence[Mapping[str, Any]]) -> FittedTable:
         if not parts:
             raise ValueError("a preparation needs at least one row to learn from")
-        x = np.concatenate([domain.x.numpy()[rows.numpy()] for domain, rows in parts])
-        columns = tuple(FittedColumn.fit(column, x[:, number]) for number, column in enumerate(self.columns))
-        fitted = FittedTable(columns, other=self.other)
+        read = [self.read_statistics(part) for part in parts]
+        rows = sum(part.rows for part in read)
+        columns = tuple(
+            FittedColumn.merge(column, [part.columns[number] for part in read], rows)
+            for number, column in enumerate(self.columns)
+        )
         if not self.scale_label:
-            return fitted
-        y = np.concatenate([domain.y.numpy()[rows.numpy()] for domain, rows in parts]).astype(np.float64)
-        return replace(fitted, label_mean=float(y.mean()), label_scale=float(y.std()) or 1.0)
+            return FittedTable(columns, other=self.other)
+        label = told.merge_moments(part.label for part in read if part.label is not None)
+        return FittedTable(columns, label.mean, label.deviation, self.other)
+
+    def read_statistics(self, content: Mapping[str, Any]) -> _TableStatistics:
+        """A domain's statistics, checked; PreparationError for what no rows of this table could have told."""
+        read = told.read_told(_TableStatistics, content, "a table")
+        if len(read.columns) != len(self.columns):
+            raise PreparationError(
+                f"the statistics of a table cannot be used: it has {len(self.columns)} columns, not {len(read.columns)}"
+            )
+        if self.scale_label != (read.label is not None) or (read.label and read.label.known != read.rows):
+            wanted = "one value of the label in each row" if self.scale_label else "classes and no numbers as labels"
+            raise PreparationError(f"the statistics of a table cannot be used: it has {wanted}")
+        pairs = zip(self.columns, read.columns, strict=True)
+        return read.model_copy(update={"columns": [_read_column(column, entry, read.rows) for column, entry in pairs]})
+
+
+class _TableStatistics(told.Told):
+    kind: Literal["table-statistics"]
+    format: Literal[1]
+    rows: Annotated[int, Field(ge=1, le=2**53)]
+    columns: list[Any]
+    label: told.Moments | None
+
+
+def _tell(column: Column, values: Matrix) -> told.Numbers | told.Booleans | told.Levels:
+    if column.kind == "category":
+        return told.levels_of(values, len(column.levels))
+    return told.booleans_of(values) if column.kind == "boolean" else told.numbers_of(values)
+
+
+def _read_column(column: Column, entry: object, rows: int) -> told.Numbers | told.Booleans | told.Levels:
+    what = f"column '{column.name}'"
+    if column.kind == "category":
+        levels = told.read_told(told.Levels, entry, what)
+        if len(levels.seen) != len(column.levels):
+            raise PreparationError(
+                f"the statistics of {what} cannot be used: it has {len(column.levels)} levels, not {len(levels.seen)}"
+            )
+        return levels
+    boolean = column.kind == "boolean"
+    counted = told.read_told(told.Booleans, entry, what) if boolean else told.read_told(told.Numbers, entry, what)
+    if counted.known > rows or (isinstance(counted, told.Booleans) and counted.true > counted.known):
+        raise PreparationError(f"the statistics of {what} cannot be used: it has more values than the {rows} rows")
+    return counted
 
 
 def _column_from_json(entry: Mapping[str, Any]) -> FittedColumn:

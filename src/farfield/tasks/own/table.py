@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.own.columns import FEW_LEVELS, as_text, describe_columns, encode, encode_unlabelled, found_type
+from farfield.tasks.own.columns import as_text, describe_columns, encode, encode_unlabelled, observe_label
 from farfield.tasks.own.columns import levels_of as text_levels
 from farfield.tasks.own.copies import copies_noted
-from farfield.tasks.own.preparation import Column, FittedTable, Matrix, TablePreparation
+from farfield.tasks.own.decision import label_kind
+from farfield.tasks.own.preparation import Column, FittedTable, TablePreparation
+from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import TableError, need_columns, read_frame, rows_named, table_name
 from farfield.tasks.task import Domain, Task, TaskKind
 
@@ -85,7 +87,7 @@ def task_from_frame(
     """The same from a data frame whose rows are numbered as messages shall count them."""
     _check_roles(frame, label, domain, drop, categorical)
     notes: list[str] = []
-    frame = _with_labels(frame, label, drop_missing_labels, notes)
+    frame = with_labels(frame, label, drop_missing_labels, notes)
     frame = _with_domains(frame, domain, least_rows, notes)
     features = [column for column in frame.columns if column not in (label, domain, *drop)]
     columns, left_out = describe_columns(frame, features, categorical)
@@ -137,7 +139,10 @@ def _check_roles(frame: DataFrame, label: str, domain: str, drop: Sequence[str],
             raise TableError(f"'{column}' is the {role} and cannot be dropped as well")
 
 
-def _with_labels(frame: DataFrame, label: str, drop_missing: bool, notes: list[str]) -> DataFrame:
+def with_labels(
+    frame: DataFrame, label: str, drop_missing: bool, notes: list[str], option: str = "--drop-missing-labels"
+) -> DataFrame:
+    """The rows that have a label; `option` is what a user says to leave the others out."""
     missing = frame.index[frame[label].isna()]
     if not len(missing):
         return frame
@@ -146,7 +151,7 @@ def _with_labels(frame: DataFrame, label: str, drop_missing: bool, notes: list[s
     if not drop_missing:
         raise TableError(
             f"the label '{label}' is missing in {rows_named(missing)} (row 1 is the first below the header); fill it "
-            "in, or leave such rows out with --drop-missing-labels"
+            f"in, or leave such rows out with {option}"
         )
     notes.append(f"left out what has no label: {rows_named(missing)}")
     return frame.drop(missing)
@@ -185,23 +190,15 @@ def _rows_by_domain(column: Series) -> dict[str, np.ndarray]:
 def _labels(
     column: Series, label: str, kind: TaskKind | None, notes: list[str]
 ) -> tuple[TaskKind, tuple[str, ...], Tensor]:
-    found = found_type(column)
-    if found in ("date", "other"):
-        raise TableError(f"the label '{label}' holds neither classes nor numbers")
-    whole = found == "number" and column.dtype.kind in "iuf" and not bool((column % 1).any())
-    few = whole and column.nunique() <= FEW_LEVELS
-    chosen = kind or ("regression" if found == "number" and not few else "classification")
+    observed = observe_label(column, label)
+    chosen = kind or label_kind([observed])
     if chosen == "regression":
-        if found == "text":
+        if observed.found == "text":
             raise TableError(f"the label '{label}' holds text, which a regression cannot predict")
-        values: Matrix = encode(column.to_frame(label), [Column(label, "number")])[:, 0]
-        if not np.isfinite(values).all():
-            raise TableError(
-                f"the label '{label}' has an infinite value in {rows_named(column.index[~np.isfinite(values)])}"
-            )
-        if values.min() == values.max():
-            raise TableError(f"the label '{label}' has the value {values[0]:g} in every row; there is nothing to learn")
-        return "regression", (), torch.from_numpy(values.astype(np.float32))
+        y = encode_labels(column, label, ())
+        if y.min() == y.max():
+            raise TableError(f"the label '{label}' has the value {y[0]:g} in every row; there is nothing to learn")
+        return "regression", (), y
     classes = text_levels(column)
     if len(classes) < 2:
         raise TableError(f"the label '{label}' has the value '{classes[0]}' in every row; there is nothing to learn")
@@ -210,10 +207,29 @@ def _labels(
             f"the label '{label}' has {len(classes)} classes in {len(column)} rows; a class needs several rows, so "
             "name another label column"
         )
-    if whole and len(classes) > 2:
+    if observed.whole and len(classes) > 2:
         notes.append(f"the whole numbers of the label '{label}' were taken as {len(classes)} classes")
+    return "classification", classes, encode_labels(column, label, classes)
+
+
+def encode_labels(column: Series, label: str, classes: Sequence[str]) -> Tensor:
+    """Labels as a task holds them: the numbers of these classes, or real numbers where there are no classes."""
+    if not classes:
+        values: Matrix = encode(column.to_frame(label), [Column(label, "number")])[:, 0]
+        if not np.isfinite(values).all():
+            raise TableError(
+                f"the label '{label}' has an infinite value in {rows_named(column.index[~np.isfinite(values)])}"
+            )
+        return torch.from_numpy(values.astype(np.float32))
     codes = {name: number for number, name in enumerate(classes)}
-    return "classification", classes, torch.tensor([codes[text] for text in as_text(column)])
+    texts = as_text(column)
+    strange = texts.index[~texts.isin(codes)]
+    if len(strange):
+        raise TableError(
+            f"the label '{label}' has '{texts[strange[0]]}' in {rows_named(strange)}, and the classes are "
+            f"{', '.join(classes)}"
+        )
+    return torch.tensor([codes[text] for text in texts])
 
 
 def _warnings(

@@ -1,7 +1,7 @@
 """Preparation of bags of words: a word that the fitting rows never showed is not shown to the model either.
 
-    fitted = WordPreparation(words).fit([(domain, training_rows), ...])
-    fitted.apply(other.x)                                        # 0 in the columns of words that are new
+    fitted = WordPreparation(words).fit([(domain, training_rows), ...])   # or merge([statistics(x, y), ...])
+    fitted.apply(other.x)                                                 # 0 in the columns of words that are new
 
 A model's weights for such a word are still the random ones that training started from, and a site that uses many words
 of its own would be judged by them. Rows are uint8, 255 for a word that is there, and stay so: as floats a large
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from farfield.tasks.own.preparation import FORMAT, PreparationError
-from farfield.tasks.task import Domain
+from farfield.tasks.own.preparation import FORMAT
+from farfield.tasks.own.statistics import PreparationError, Told, read_told
+from farfield.tasks.task import Domain, Preparation
 
 KIND = "words"
 
@@ -62,7 +63,7 @@ class FittedWords:
 
 
 @dataclass(frozen=True)
-class WordPreparation:
+class WordPreparation(Preparation):
     """The words of a collection, in the order of the columns."""
 
     words: tuple[str, ...]
@@ -78,12 +79,27 @@ class WordPreparation:
                 f"{domain.x.dtype} of shape {tuple(domain.x.shape)}"
             )
 
-    def fit(self, parts: Sequence[tuple[Domain, torch.Tensor]]) -> FittedWords:
-        """Mark the words of these rows."""
-        parts = [(domain, rows) for domain, rows in parts if len(rows)]
+    def statistics(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+        return {"kind": "word-statistics", "format": FORMAT, "seen": (x > 0).any(dim=0).tolist()}
+
+    def merge(self, parts: Sequence[Mapping[str, Any]]) -> FittedWords:
+        """Mark the words that any of the domains has."""
         if not parts:
             raise ValueError("a preparation needs at least one row to learn from")
-        seen = torch.zeros(len(self.words), dtype=torch.bool)
-        for domain, rows in parts:
-            seen |= (domain.x[rows] > 0).any(dim=0)
-        return FittedWords(self.words, tuple(seen.tolist()))
+        read = [self.read_statistics(part) for part in parts]
+        return FittedWords(self.words, tuple(map(any, zip(*(part.seen for part in read), strict=True))))
+
+    def read_statistics(self, content: Mapping[str, Any]) -> _WordStatistics:
+        """A domain's statistics, checked."""
+        read = read_told(_WordStatistics, content, "words")
+        if len(read.seen) != len(self.words):
+            raise PreparationError(
+                f"the statistics of words cannot be used: there are {len(self.words)} words, not {len(read.seen)}"
+            )
+        return read
+
+
+class _WordStatistics(Told):
+    kind: Literal["word-statistics"]
+    format: Literal[1]
+    seen: list[bool]
