@@ -44,7 +44,7 @@ class GeometricAccumulator:
             raise ValueError(f"zeros must be 'paper' or 'neither', got {zeros!r}")
         self.rows = 0
         self._zeros = zeros
-        # Of the positive and of the negative entries: the product of the last few |g|, the sum of log |g| of the others.
+        # Of the positive and of the negative entries: the product of the last few |g|, the sum of log |g| of the rest.
         self._products = torch.ones(2, size, dtype=torch.float64)
         self._logs = torch.zeros(2, size, dtype=torch.float64)
         # How many entries are not zero, and how many more of them are positive than negative. In float32, where whole
