@@ -40,6 +40,8 @@ SPECS = {
 class DoubleBackward(FedIIR):
     """FedIIR as it is usually written: the head's gradient by autograd, differentiated once more."""
 
+    local_gradient = FedAvg.local_gradient
+
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         risk = task_loss(model(batch.x), batch.y)
         parts = torch.autograd.grad(risk, list(model.head.parameters()), create_graph=True)

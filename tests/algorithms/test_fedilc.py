@@ -190,6 +190,24 @@ def test_intra_geo_is_the_geometric_mean_of_gradients_taken_one_by_one(double: N
     torch.testing.assert_close(sent, weighted_geometric_mean(torch.stack(rows), "neither"), rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.parametrize("batch", [0, 5, 6, 64])
+def test_intra_arith_is_the_mean_of_gradients_taken_one_by_one(double: None, batch: int) -> None:
+    """20 rows: batches of one size (5, all rows), where the method takes one large pass, and a last short one (6)."""
+    domain = domains(1)[0]
+    domain = Domain("a", domain.x[:20].double(), domain.y[:20])
+    algorithm = build("fedilc-intra-arith", {"batch_size": batch})
+    model = build_model(SPEC, 0)
+    sent = algorithm.gradient_and_variance(AllRows(domain).client, model)
+    rows, losses = [], []
+    for x, y in AllRows(domain).client.batches(batch):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        model.backward(loss)
+        rows.append(model.gradient.clone())
+        losses.append(float(loss.detach()))
+    torch.testing.assert_close(sent["gradient"], torch.stack(rows).mean(dim=0), rtol=1e-7, atol=1e-12)
+    assert sent["loss"] == pytest.approx(sum(losses) / len(losses))
+
+
 def test_a_gradient_counts_as_one_step_however_many_batches_it_is_made_of() -> None:
     for name in ("fedilc-geometric", "fedilc-intra-geo", "fedilc-intra-arith", "fedsgd"):
         algorithm = build(name, {"batch_size": 8})

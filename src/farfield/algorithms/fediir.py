@@ -31,7 +31,7 @@ from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, phase
-from farfield.math import aligned_cross_entropy, aligned_derivatives, ema, linear_head_gradient, weighted_mean
+from farfield.math import AlignedHead, aligned_cross_entropy, ema, linear_head_gradient, weighted_mean
 from farfield.models import Model, ModelState, task_loss
 
 
@@ -99,23 +99,35 @@ class FedIIR(FedAvg):
             features = model.features(x)
         return _head_gradient(model, features, y, differentiable=False)[1].detach()
 
+    def train(self, client: Client, model: Model, **shared: Any) -> Named:
+        if self.params.gamma and model.spec.head == "linear":
+            shared["aligned"] = self._aligned(model, shared["target"])  # one for all steps of the round
+        return super().train(client, model, **shared)
+
     def local_gradient(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         if self.params.gamma == 0.0 or not _is_closed_form(model, batch.y):
             return super().local_gradient(model, batch, **shared)
         # Derivatives through the head are closed forms, so autograd is needed for the featurizer only.
-        features, last = model.features(batch.x), model.head.last
-        gamma: float = self.params.gamma if self.params.half else 2 * self.params.gamma
-        value, by_features, by_head = aligned_derivatives(
-            features, last.weight, last.bias, batch.y, shared["target"], gamma
-        )
+        features = model.features(batch.x)
+        aligned = shared.get("aligned") or self._aligned(model, shared["target"])
+        value, by_features, by_head = aligned(features, batch.y)
         model.backward_from(features, by_features, by_head)
         return value
+
+    def _aligned(self, model: Model, target: Tensor) -> AlignedHead:
+        last = model.head.last
+        return AlignedHead(last.weight, last.bias, target, self._weight)
+
+    @property
+    def _weight(self) -> float:
+        gamma: float = self.params.gamma
+        return gamma if self.params.half else 2 * gamma
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         features = model.features(batch.x)
         if self.params.gamma == 0.0:
             return task_loss(model.head(features), batch.y)
-        gamma: float = self.params.gamma if self.params.half else 2 * self.params.gamma
+        gamma = self._weight
         target: Tensor = shared["target"]
         if _is_closed_form(model, batch.y):
             last = model.head.last

@@ -46,7 +46,7 @@ class OfEnvironments(FedILCWithFishr):
     def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], size: int) -> dict[str, Any]:
         total, loss, count = torch.zeros(size, dtype=torch.float64), 0.0, 0
         for rows, losses in environments:
-            total += rows.sum(dim=0, dtype=torch.float64)
+            total += rows[0] if len(rows) == 1 else rows.sum(dim=0, dtype=torch.float64)
             loss += float(losses)
             count += len(rows)
         return {"gradient": total / count, "loss": loss / count}
@@ -57,6 +57,14 @@ class IntraArith(OfEnvironments):
     """Fishr and the arithmetic mean over each client's mini-batches."""
 
     name: ClassVar[str] = "fedilc-intra-arith"
+
+    def _own_gradient(self, client: Client, model: Model, moments: GradientMoments | None = None) -> dict[str, Any]:
+        size = self.params.batch_size
+        equal = size == 0 or size >= client.samples or client.samples % size == 0
+        if equal and client.augment == "none":
+            # Batches of one size: the mean of their gradients is the gradient of all rows, in large passes.
+            return FedILCWithFishr._own_gradient(self, client, model, moments)
+        return super()._own_gradient(client, model, moments)
 
 
 @register

@@ -11,10 +11,9 @@ from farfield.math.diagnostics import (
 )
 from farfield.math.gaussian import class_gaussians, gaussian_kl
 from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean
+from farfield.math.gradient_alignment import AlignedHead, aligned_cross_entropy
 from farfield.math.head_gradients import (
     GradientMoments,
-    aligned_cross_entropy,
-    aligned_derivatives,
     head_gradient_variance,
     linear_head_gradient,
     residuals,
@@ -46,8 +45,8 @@ __all__ = [
     "Matching",
     "Minimum",
     "adam_step",
+    "AlignedHead",
     "aligned_cross_entropy",
-    "aligned_derivatives",
     "and_mask",
     "class_gaussians",
     "control_update",

@@ -16,12 +16,15 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 Zeros = Literal["paper", "neither"]
 
 
-#: Numbers that are looked at together; more would not fit into the processor's cache.
-_AT_ONCE = 1 << 18
+#: Columns that are looked at together; more would not fit into the processor's cache.
+_AT_ONCE = 1 << 15
+#: So many float32 numbers, however small or large, have a product that float64 can hold: one logarithm for all of them.
+_TOGETHER = 6
 
 
 class GeometricAccumulator:
@@ -41,38 +44,55 @@ class GeometricAccumulator:
             raise ValueError(f"zeros must be 'paper' or 'neither', got {zeros!r}")
         self.rows = 0
         self._zeros = zeros
-        # Sums of log |g| over the positive and over the negative entries, and how many there were of each.
+        # Of the positive and of the negative entries: the product of the last few |g|, the sum of log |g| of the rest.
+        self._products = torch.ones(2, size, dtype=torch.float64)
         self._logs = torch.zeros(2, size, dtype=torch.float64)
-        self._counts = torch.zeros(2, size, dtype=torch.float64)
-        self._veto = torch.zeros(size, dtype=torch.bool)
-        self._undefined = torch.zeros(size, dtype=torch.bool)
+        # How many entries are not zero, and how many more of them are positive than negative. In float32, where whole
+        # numbers are exact up to 16 million rows.
+        self._members = torch.zeros(size)
+        self._balance = torch.zeros(size)
 
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:
         """Take in a (batch, size) matrix of gradients, or one gradient as a vector."""
-        rows = rows.reshape(-1, self._veto.numel())
-        for block in torch.split(rows, max(1, _AT_ONCE // max(1, rows.shape[1]))):
-            values = block.to(torch.float64)
-            logs = values.abs().log()
-            for side, members in enumerate((values > 0, values < 0)):
-                self._counts[side] += members.sum(dim=0)
-                # Row by row: the order of a sum must not depend on how the rows came.
-                for row in torch.where(members, logs, 0.0):
-                    self._logs[side] += row
-            self._veto |= (values == 0).any(dim=0)
-            self._undefined |= values.isnan().any(dim=0)
+        rows = rows.reshape(-1, self._members.numel())
+        together = _TOGETHER
+        if rows.dtype == torch.float64:
+            together = 1
+            self._fold(slice(None))
+        for start in range(0, rows.shape[1], _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            for number, row in enumerate(rows[:, part], self.rows + 1):
+                signs = row.sign()
+                self._balance[part] += signs
+                self._members[part] += signs.abs_()
+                # Entries of the other sign, and zeros, become a factor of 1; NaN stays.
+                self._products[0, part] *= threshold(row, 0.0, 1.0)
+                self._products[1, part] *= threshold(-row, 0.0, 1.0)
+                if number % together == 0:
+                    self._fold(part)
         self.rows += len(rows)
 
+    def _fold(self, part: slice) -> None:
+        products = self._products[:, part]
+        self._logs[:, part] += products.log()
+        products.fill_(1.0)
+
+    @torch.no_grad()
     def result(self) -> Tensor:
         """The mean of all rows so far, as a float64 vector. NaN in a column gives NaN there."""
         if self.rows == 0:
             raise ValueError("the geometric mean of no gradients is undefined: add at least one row")
+        logs = self._logs + self._products.log()
+        members, balance = self._members.double(), self._balance.double()
+        counts = torch.stack([members + balance, members - balance]).div_(2.0)
         # An empty side has a log sum of 0 and a share of 0; the clamp only keeps 0/0 out.
-        sides = (self._logs / self._counts.clamp_min(1.0)).exp() * (self._counts / self.rows)
+        sides = logs.div(counts.clamp_min(1.0)).exp_().mul_(counts.div_(self.rows))
         mean = sides[0] - sides[1]
         if self._zeros == "paper":
-            mean = torch.where(self._veto, 0.0, mean)
-        return torch.where(self._undefined, torch.nan, mean)
+            # A zero anywhere is a veto, but it does not make sense of what is not a number.
+            mean.masked_fill_((self._members < self.rows) & ~mean.isnan(), 0.0)
+        return mean
 
 
 def weighted_geometric_mean(grads: Tensor, zeros: Zeros = "paper") -> Tensor:

@@ -11,8 +11,6 @@ cross-entropy with targets in [0, 1]. Weight results are (K, d), bias results (K
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -148,76 +146,3 @@ def _aligned(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return logits, targets.reshape(-1, 1).to(logits.dtype)
     classes = torch.arange(logits.shape[1], device=logits.device)
     return logits, (targets.unsqueeze(1) == classes).to(logits.dtype)
-
-
-def aligned_cross_entropy(
-    features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, target: Tensor, gamma: float
-) -> Tensor:
-    """FedIIR's local objective for a linear head: mean cross-entropy + γ/2 ‖its gradient by the head − target‖².
-
-    `target` is flat, weight first. Equal to writing the penalty with `linear_head_gradient`, but the derivatives of
-    both terms are closed forms too, so a step costs hardly more than cross-entropy alone. Differentiable in
-    features, weight and bias once; `target` is a constant.
-    """
-    value: Tensor = _AlignedCrossEntropy.apply(features, weight, bias, targets, target, gamma)  # type: ignore[no-untyped-call]
-    return value
-
-
-@torch.no_grad()
-def aligned_derivatives(
-    features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, target: Tensor, gamma: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The value of `aligned_cross_entropy` and its derivatives by the features and by the head (flat, weight first).
-
-    With errors E = (P − Y)/n, the head's gradient is G = EᵀZ, g = E summed. For R = γ(G − target), r alike, and
-    s_i = R z_i + r, the derivative by the logits is E_i + (diag p − ppᵀ)s_i / n; by the features, that times W plus
-    E_i R.
-    """
-    n, size = len(features), weight.numel()
-    logits = features @ weight.T if bias is None else torch.addmm(bias, features, weight.T)
-    if logits.shape[1] == 1:
-        truth = targets.to(logits.dtype).reshape(-1, 1)
-        risk = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth)
-        probabilities = logits.sigmoid()
-        errors = (probabilities - truth).div_(n)
-    else:
-        logs = logits.log_softmax(dim=1)
-        risk = torch.nn.functional.nll_loss(logs, targets)
-        probabilities = logs.exp_()
-        chosen = targets.unsqueeze(1)
-        errors = probabilities.scatter_add(1, chosen, probabilities.new_full(chosen.shape, -1.0)).div_(n)
-    gap = (errors.T @ features).sub_(target[:size].view_as(weight))
-    if bias is None:
-        pull = features @ gap.T
-        penalty = torch.dot(gap.view(-1), gap.view(-1))
-    else:
-        bias_gap = errors.sum(dim=0).sub_(target[size:])
-        pull = torch.addmm(bias_gap, features, gap.T)
-        penalty = torch.dot(gap.view(-1), gap.view(-1)) + torch.dot(bias_gap, bias_gap)
-    by_logits = probabilities * pull
-    if logits.shape[1] == 1:
-        by_logits.mul_(1.0 - probabilities)
-    else:
-        by_logits.addcmul_(probabilities, by_logits.sum(dim=1, keepdim=True), value=-1.0)
-    by_logits = errors.add(by_logits, alpha=gamma / n)
-    by_features = torch.addmm(by_logits @ weight, errors, gap, alpha=gamma)
-    by_head = (by_logits.T @ features).view(-1)
-    if bias is not None:
-        by_head = torch.cat([by_head, by_logits.sum(dim=0)])
-    return risk + gamma / 2 * penalty, by_features, by_head
-
-
-class _AlignedCrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
-        value, by_features, by_head = aligned_derivatives(features, weight, bias, *rest)
-        ctx.save_for_backward(by_features, by_head)
-        ctx.shape = weight.shape
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        by_features, by_head = ctx.saved_tensors
-        size = ctx.shape[0] * ctx.shape[1]
-        by_weight, by_bias = by_head[:size].view(ctx.shape), by_head[size:]
-        return grad * by_features, grad * by_weight, grad * by_bias if len(by_bias) else None, None, None, None

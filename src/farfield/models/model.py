@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 from torch.nn import functional as F
 
 from farfield.models.featurizers import FEATURIZERS
@@ -69,6 +70,21 @@ def hash_states(states: Iterable[ModelState]) -> str:
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().contiguous().cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def _gradients(outputs: Tensor, by_outputs: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """`torch.autograd.grad`, flat, with zeros for parameters that are not in the graph.
+
+    By the engine's own entrance: on small models what `grad` does around it takes as long as the derivatives, and given
+    a gradient of the outputs it imports torch's symbolic shapes, a second for every process.
+    """
+    grads = _engine_run_backward(
+        (outputs,), (by_outputs,), False, False, tuple(parameters), allow_unreachable=True, accumulate_grad=False
+    )
+    return [
+        parameter.new_zeros(parameter.numel()) if grad is None else grad.reshape(-1)
+        for parameter, grad in zip(parameters, grads, strict=True)
+    ]
 
 
 class Head(nn.Sequential):
@@ -219,15 +235,12 @@ class Model(nn.Module):
 
     def backward(self, loss: Tensor) -> None:
         """Put the gradient of `loss` into `model.gradient` (overwriting what was there)."""
-        grads = torch.autograd.grad(loss, self._trainable, materialize_grads=True)
-        torch.cat([g.reshape(-1) for g in grads], out=self.gradient)
+        torch.cat(_gradients(loss, torch.ones_like(loss), self._trainable), out=self.gradient)
 
     def backward_from(self, inputs: Tensor, by_inputs: Tensor, by_final: Tensor) -> None:
         """As `backward`, for a loss whose derivatives by the final layer and by what goes into it are known already."""
-        # Through a scalar: given a gradient of the outputs, torch imports its symbolic shapes, a second a process.
-        loss = torch.dot(inputs.reshape(-1), by_inputs.reshape(-1))
-        grads = torch.autograd.grad(loss, self._body, materialize_grads=True) if self._body else ()
-        torch.cat([*(g.reshape(-1) for g in grads), by_final], out=self.gradient)
+        body = _gradients(inputs, by_inputs, self._body) if self._body else []
+        torch.cat([*body, by_final], out=self.gradient)
 
     def load(self, state: ModelState) -> None:
         self.vector.copy_(state.parameters)
