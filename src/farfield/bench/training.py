@@ -30,9 +30,9 @@ from farfield.tasks import Domain, Task, load, names
 from farfield.tasks.data_folder.store import MissingData
 from farfield.tasks.images.features import open_task
 from farfield.tasks.images.files import ImageInput
+from farfield.tasks.own.fitted import read_fitted
 from farfield.tasks.own.preparation import FittedTable
 from farfield.tasks.own.statistics import PreparationError
-from farfield.tasks.own.words import KIND as WORDS
 from farfield.tasks.own.words import FittedWords
 from farfield.tasks.task import Fitted
 
@@ -124,7 +124,7 @@ def train(
     job = Job(algorithm, None, seed)
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)
-    best = _Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
+    best = Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
     with open_engine(engine, plan, task, workers) as factory:
         result = run_job(
             plan,
@@ -136,7 +136,7 @@ def train(
             watch=watch,
             on_better=best.keep,
         )
-    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out)).encode())
+    write_card(out, plan, task, job, result)
     return out
 
 
@@ -154,7 +154,7 @@ def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -
         raise RecordsError(f"there is no training in '{out}' to resume; leave --resume away to start one")
 
 
-class _Best:
+class Best:
     """Keeps the best model so far on disk, so that a kill costs nothing."""
 
     def __init__(self, out: Path, plan: Plan, task: Task, algorithm: str, fitted: Fitted | None) -> None:
@@ -178,6 +178,11 @@ class _Best:
         tensors = {"parameters": state.model.parameters, "buffers": state.model.buffers}
         metadata = {"farfield": json.dumps(about)}
         write_atomic(self._out / WEIGHTS, save(tensors, metadata=metadata))
+
+
+def write_card(out: Path, plan: Plan, task: Task, job: Job, result: Mapping[str, Any]) -> None:
+    """Describe the model that was kept."""
+    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out)).encode())
 
 
 def load_model(folder: Path) -> TrainedModel:
@@ -205,8 +210,7 @@ def _read_preparation(path: Path) -> FittedTable | FittedWords:
         raise RecordsError(f"'{path}' is missing; without it the model cannot read rows, so train it again")
     try:
         content = json.loads(path.read_text())
-        kind = content.get("kind") if isinstance(content, dict) else None
-        return (FittedWords if kind == WORDS else FittedTable).from_json(content)
+        return read_fitted(content)
     except (ValueError, PreparationError) as error:
         raise RecordsError(f"'{path}' cannot be used: {error}") from error
 

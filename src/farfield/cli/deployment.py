@@ -1,0 +1,163 @@
+"""`farfield server` and `farfield client`: a deployment on Flower."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from farfield.cli.console import messages, output
+from farfield.errors import UserError
+
+FederationPath = Annotated[Path, typer.Argument(metavar="FEDERATION", help="The federation file, e.g. heart.toml.")]
+_STYLES = {"refused": "red", "turned-away": "red", "event": "yellow", "left": "yellow"}
+
+
+def server(
+    federation: FederationPath,
+    out: Annotated[Path, typer.Option(help="Folder for the model and the records of the run.")],
+    certs: Annotated[
+        Path | None, typer.Option(help="Folder with server.crt, server.key and ca.crt; see 'farfield certs'.")
+    ] = None,
+    key: Annotated[
+        list[Path] | None, typer.Option(help="A site's public key (.pub), or a folder of them. Repeatable.")
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the sites.")] = 600.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS and no keys. On addresses of this machine only.")
+    ] = False,
+) -> None:
+    """Run a federation across sites, on Flower: wait for them, train, write a model folder.
+
+    Sites are let in by their keys and over TLS. Each of them sees what leaves it before it joins.
+    """
+    _need_flower()
+    from farfield.deployment.federation_file import read_federation
+    from farfield.deployment.server import Security, keys_in, serve
+
+    asked = read_federation(federation)
+    if insecure and (certs is not None or key):
+        raise UserError("--insecure goes without certificates and keys; leave --certs and --key away, or --insecure")
+    if not insecure and certs is None:
+        raise UserError(
+            "a server needs a certificate: make one with 'farfield certs server FOLDER' and give --certs FOLDER "
+            "(or --insecure, on this machine alone)"
+        )
+    security = Security(certs, keys_in(key or []))
+    with _ended_by_signals():
+        result = serve(asked, out, security, wait=wait, resume=resume, tell=_say)
+    output.print(
+        f"model: {out} ({result['algorithm']}, {result['rounds']} rounds, {result['clients']} sites)\n"
+        f"sha256 of the final model: {result['model_sha256']}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def client(
+    federation: FederationPath,
+    site: Annotated[Path, typer.Argument(metavar="SITE", help="The site file, site.toml, or the folder it is in.")],
+    ca: Annotated[Path | None, typer.Option(help="The authority that signed the server's certificate: ca.crt.")] = None,
+    key: Annotated[Path | None, typer.Option(help="This site's private key.")] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Approve what will leave this site, as it is printed, and join.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print what would leave this site, and do not join.")] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the approval and what the method keeps here. Default: beside the site file."),
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for a server that does not answer yet.")] = 0.0,
+    stay: Annotated[bool, typer.Option("--stay", help="Stay when the run is finished, for the next one.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS and no key. For a server on this machine only.")
+    ] = False,
+) -> None:
+    """Join a federation with this site's data, which stays here.
+
+    First everything that may leave is printed: which numbers, how many, in which exchange. It must be approved once, by
+    --accept or by answering; a server that asks for anything else is refused.
+    """
+    _need_flower()
+    from farfield.deployment.client import Credentials, check_credentials, check_server, join
+    from farfield.deployment.federation_file import read_federation
+    from farfield.deployment.manifest import is_approved, make_manifest, render, save_approval
+    from farfield.deployment.site_data import open_site
+    from farfield.deployment.site_file import read_site
+
+    asked, own = read_federation(federation), read_site(site)
+    if insecure and (ca is not None or key is not None):
+        raise UserError("--insecure goes without certificates and keys; leave --ca and --key away, or --insecure")
+    if not insecure and ca is None:
+        raise UserError(
+            "a site must know its server: give --ca ca.crt from its operator (or --insecure, for a server on this "
+            "machine alone)"
+        )
+    credentials = Credentials(ca, key)
+    check_credentials(asked, credentials)
+    data = open_site(own)
+    for note in data.notes:
+        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+    manifest = make_manifest(asked, schema=data.schema, spec=None, role=own.role)
+    folder = state or own.path.parent / ".farfield" / f"{asked.name}-{own.name}"
+    output.print(render(manifest))
+    if show:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    if not is_approved(folder, manifest):
+        if not accept and not _asked_and_approved():
+            raise UserError("nothing has left this site: what is printed above was not approved; --accept approves it")
+        save_approval(folder, manifest)
+    check_server(asked, credentials, wait)
+    with _ended_by_signals():
+        join(asked, own.path, folder, credentials, tell=_say, stay=stay)
+
+
+def _asked_and_approved() -> bool:
+    return sys.stdin.isatty() and typer.confirm("May this leave the site?", default=False)
+
+
+def _need_flower() -> None:
+    if find_spec("flwr") is None:
+        raise UserError("a deployment needs Flower, which is not installed: pip install 'farfield[flower]'")
+
+
+def _say(row: dict[str, Any]) -> None:
+    kind, text = str(row["kind"]), str(row["text"])
+    facts = []
+    if row.get("loss") is not None:
+        facts.append(f"loss {row['loss']:.4f}")
+    if row.get("validation") is not None:
+        facts.append(f"source validation {row['validation']:.4f}")
+    if kind == "phase":
+        text = f"round {row['round']}, {text}"
+    if kind == "question":
+        text = f"asked for: {text}"
+    if row.get("bytes"):
+        facts.append(f"{row['bytes'] / 1000:.1f} kB sent")
+    style = _STYLES.get(kind)
+    line = escape(f"{text}{': ' if facts else ''}{', '.join(facts)}")
+    messages.print(f"[{style}]{line}[/]" if style else line, highlight=False, soft_wrap=True)
+
+
+class _ended_by_signals:
+    """SIGTERM ends as Ctrl-C does: the processes that were started are ended, too."""
+
+    def __enter__(self) -> None:
+        self._before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signal.SIGTERM, self._interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    @staticmethod
+    def _interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt

@@ -1,0 +1,160 @@
+"""`farfield client`: a site's SuperNode and the process with its rows, watched until the operator ends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farfield.deployment import site_process
+from farfield.deployment.activity import Activity
+from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.processes import Process, ProcessError, environment, free_port, is_loopback
+from farfield.errors import UserError
+
+#: Seconds in which the site's process must have read its rows.
+READ_SECONDS = 600.0
+Tell = Callable[[dict[str, Any]], None]
+
+
+class ClientError(UserError):
+    """A site that cannot join, in one sentence for its operator."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """How a site knows its server, and how it is known; both None for an open server on loopback."""
+
+    authority: Path | None
+    key: Path | None
+
+    @property
+    def insecure(self) -> bool:
+        return self.authority is None
+
+
+def check_credentials(federation: FederationFile, credentials: Credentials) -> None:
+    """Refuse what cannot work, or must not, before anything is started."""
+    if credentials.insecure:
+        if not is_loopback(federation.host):
+            raise ClientError(
+                f"--insecure is for a server on this machine alone, and '{federation.server}' is not; ask its operator "
+                "for ca.crt and give it with --ca"
+            )
+        return
+    if credentials.key is None:
+        raise ClientError("a site needs its private key to be let in; make one with 'farfield certs node', give --key")
+    for path, what in ((credentials.authority, "--ca"), (credentials.key, "--key")):
+        if path is None or not path.is_file():
+            raise ClientError(f"there is no file '{path}' for {what}")
+
+
+def check_server(federation: FederationFile, credentials: Credentials, seconds: float) -> None:
+    """See that the server answers and is who it should be. Waits for one that is not there yet."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            with socket.create_connection((federation.host, federation.port), timeout=5.0) as plain:
+                if credentials.authority is not None:
+                    context = ssl.create_default_context(cafile=str(credentials.authority))
+                    context.wrap_socket(plain, server_hostname=federation.host).close()
+                return
+        except ssl.SSLCertVerificationError as error:
+            raise ClientError(
+                f"the server at {federation.server} is not trusted: {error.verify_message}; it must have a certificate "
+                f"for '{federation.host}' that is signed by '{credentials.authority}'"
+            ) from None
+        except ssl.SSLError as error:
+            raise ClientError(f"what answers at {federation.server} does not speak TLS ({error.reason})") from None
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise ClientError(
+                    f"no server answers at {federation.server} ({error.strerror or error}); is it running, and is "
+                    "'server' in the federation file its address?"
+                ) from None
+            time.sleep(0.5)
+
+
+def join(
+    federation: FederationFile,
+    site: Path,
+    folder: Path,
+    credentials: Credentials,
+    *,
+    tell: Tell = lambda _: None,
+    stay: bool = False,
+) -> None:
+    """Take part until the run is finished, or until ended with `stay`. A server that is killed is waited for. Raises ClientError when the site is turned away."""
+    home = folder / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    runtime = free_port()
+    secret = folder / "secret"
+    with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(32))
+    settings = {"site": str(site.resolve()), "runtime": f"127.0.0.1:{runtime}", "secret": str(secret)}
+    (folder / site_process.SETTINGS).write_text(json.dumps(settings))
+    activity = Activity(folder)
+    activity.forget()
+    env = environment(home)
+    rows = [sys.executable, "-m", "farfield.deployment.site_process", str(folder)]
+    with Process("the site's process", rows, folder / "site.log", env) as worker:
+        _until_ready(worker, activity, tell)
+        with Process("Flower's SuperNode", _supernode(federation, credentials, runtime, secret), folder / "node.log", env) as node:
+            _watch(federation, node, worker, activity, tell, stay)
+
+
+def _supernode(federation: FederationFile, credentials: Credentials, runtime: int, secret: Path) -> list[str]:
+    command = [sys.executable, "-m", "farfield.deployment.supernode", "--superlink", federation.server]
+    command += ["--isolation", "process", "--host", "127.0.0.1", "--port", str(runtime)]
+    command += ["--superexec-auth-secret-file", str(secret)]
+    if credentials.authority is None:
+        return [*command, "--insecure"]
+    command += ["--root-certificates", str(credentials.authority.resolve())]
+    assert credentials.key is not None
+    return [*command, "--auth-supernode-private-key", str(credentials.key.resolve())]
+
+
+def _until_ready(worker: Process, activity: Activity, tell: Tell) -> None:
+    until = time.monotonic() + READ_SECONDS
+    while time.monotonic() < until:
+        worker.check()
+        for row in activity.news():
+            tell(row)
+            if row["kind"] == "ready":
+                return
+        time.sleep(0.05)
+    raise ProcessError(f"the site's process has not read its rows after {READ_SECONDS:g} s; see '{worker.log}'")
+
+
+def _watch(
+    federation: FederationFile, node: Process, worker: Process, activity: Activity, tell: Tell, stay: bool
+) -> None:
+    while True:
+        for row in activity.news():
+            tell(row)
+            if row["kind"] == "turned-away":
+                raise ClientError(str(row["text"]))
+            if row["kind"] == "finished" and not stay:
+                return
+        worker.check()
+        if node.code is not None:
+            raise ClientError(_why_left(federation, node))
+        time.sleep(0.2)
+
+
+def _why_left(federation: FederationFile, node: Process) -> str:
+    words = node.last_words()
+    if any(sign in words.lower() for sign in ("unauthenticated", "permission", "not registered", "public key", "401", "403")):
+        return (
+            f"the server at {federation.server} does not know this site's key; send its operator the .pub file, to be "
+            "given with --key"
+        )
+    return f"Flower's SuperNode has ended with code {node.code}; the end of '{node.log}': {words}"

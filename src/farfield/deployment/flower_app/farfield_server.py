@@ -1,0 +1,5 @@
+"""The ServerApp that Flower starts: farfield's own, as it is installed here."""
+
+from farfield.deployment.server_app import app
+
+__all__ = ["app"]

@@ -1,0 +1,124 @@
+"""Sites come in until all that are waited for are there and have agreed on what they train on.
+
+A site that does not fit is told what to mend and left out; once mended, it comes back as a new node.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.network import Answer, Network
+from farfield.errors import UserError
+from farfield.tasks.own.agreement import agree
+from farfield.tasks.own.conflict import SchemaConflict
+from farfield.tasks.own.schema import AgreedSchema, SiteSchema, read_site_schema
+
+#: Seconds between looks for new nodes.
+LOOK = 0.3
+Say = Callable[[str, str], None]
+
+
+class JoiningError(UserError):
+    """A federation that does not come together."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A site that has joined."""
+
+    node: int
+    name: str
+    role: str
+    schema: SiteSchema
+
+
+@dataclass(frozen=True)
+class Federated:
+    """The sites and what they have agreed on. Training ones are in the order in which one machine would number them."""
+
+    training: tuple[Member, ...]
+    evaluating: tuple[Member, ...]
+    agreed: AgreedSchema
+
+
+def gather(network: Network, federation: FederationFile, seconds: float, say: Say) -> Federated:
+    """Wait for the sites. Raises JoiningError if they are not all there in time."""
+    until = time.monotonic() + seconds
+    members: dict[int, Member] = {}
+    asked: set[int] = set()
+    while True:
+        present = set(network.nodes())
+        for node in [node for node in members if node not in present]:
+            say("left", f"site '{members.pop(node).name}' has left again")
+        newcomers = sorted(present - asked)
+        asked |= present
+        for node, answer in network.ask(newcomers, "describe", offer(federation)).items():
+            _welcome(network, members, node, answer, say)
+        training = [m for m in members.values() if m.role == "train"]
+        evaluating = [m for m in members.values() if m.role == "evaluate"]
+        if len(training) >= federation.sites and len(evaluating) >= federation.evaluating:
+            agreed = _agreed(network, members, say)
+            if agreed is not None:
+                return _ordered(training, evaluating, agreed)
+        if time.monotonic() > until:
+            raise JoiningError(_missing(federation, training, evaluating, seconds))
+        time.sleep(LOOK)
+
+
+def _offer(federation: FederationFile) -> dict[str, object]:
+    return {"algorithm": federation.algorithm, "settings": dict(federation.settings), "rounds": federation.rounds}
+
+
+def _welcome(network: Network, members: dict[int, Member], node: int, answer: Answer, say: Say) -> None:
+    if answer.problem:
+        say("refused", f"a site did not join: {answer.problem}")
+        return
+    try:
+        member = Member(
+            node, str(answer.value["site"]), str(answer.value["role"]), read_site_schema(answer.value["schema"])
+        )
+    except (UserError, KeyError, TypeError) as error:
+        say("refused", f"a site did not join, because what it says cannot be read: {error}")
+        return
+    if any(other.name == member.name for other in members.values()):
+        _turn_away(network, member, f"there is a site '{member.name}' already; give this one another name", say)
+        return
+    members[node] = member
+    say("joined", f"site '{member.name}' has joined with {member.schema.rows} rows ({member.role})")
+
+
+def _agreed(network: Network, members: dict[int, Member], say: Say) -> AgreedSchema | None:
+    """What the sites have in common; without it, those that have to mend something are told and leave."""
+    try:
+        return agree({member.name: member.schema for member in members.values()})
+    except SchemaConflict as conflict:
+        odd = [m for m in members.values() if m.name in conflict.sites] or list(members.values())
+        for member in odd:
+            members.pop(member.node)
+            _turn_away(network, member, str(conflict), say, conflict.column)
+        return None
+
+
+def _turn_away(network: Network, member: Member, why: str, say: Say, column: str | None = None) -> None:
+    say("refused", f"site '{member.name}' cannot take part: {why}")
+    network.ask([member.node], "notice", {"kind": "turned-away", "text": why, "column": column}, seconds=30.0)
+
+
+def _ordered(training: list[Member], evaluating: list[Member], agreed: AgreedSchema) -> Federated:
+    place = {name: number for number, name in enumerate(agreed.sites)}
+    in_order = sorted(training, key=lambda m: place[m.name]), sorted(evaluating, key=lambda m: place[m.name])
+    return Federated(tuple(in_order[0]), tuple(in_order[1]), agreed)
+
+
+def _missing(federation: FederationFile, training: list[Member], evaluating: list[Member], seconds: float) -> str:
+    here = ", ".join(f"'{m.name}'" for m in [*training, *evaluating]) or "none"
+    wanted = f"{federation.sites} training"
+    if federation.evaluating:
+        wanted += f" and {federation.evaluating} evaluating"
+    return (
+        f"after {seconds:g} s not all sites are there: {wanted} are waited for, and here are {here}; start the others, "
+        "wait longer (--wait), or lower 'sites' in the federation file"
+    )

@@ -1,0 +1,80 @@
+"""Questions to sites over Flower's Grid, before and beside the rounds: who they are, what they have, how a model does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from farfield.federation.flower.packing import BadMessage, pack, unpack
+from farfield.federation.phase import Named
+
+MESSAGE = "query.site"
+#: Seconds between looks for an answer.
+LOOK = 0.05
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a site said, or why it said nothing."""
+
+    value: Any = None
+    problem: str = ""
+
+
+class Network:
+    """The nodes of a Flower network, to be asked."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def nodes(self) -> list[int]:
+        return sorted(self._grid.get_node_ids())
+
+    def ask(
+        self,
+        nodes: Iterable[int],
+        ask: str,
+        given: Mapping[str, Any] | Callable[[int], Mapping[str, Any]],
+        groups: Mapping[str, Named] | None = None,
+        seconds: float = 60.0,
+    ) -> dict[int, Answer]:
+        """The same question to several nodes. Every node has an answer, if only that there was none in time."""
+        waiting: dict[str, int] = {}
+        answers: dict[int, Answer] = {}
+        for node in nodes:
+            told = given(node) if callable(given) else given
+            content = pack({"ask": ask, "given": json.dumps(told)}, dict(groups or {}))
+            (sent,) = self._grid.push_messages([Message(content, node, MESSAGE)])
+            if sent:
+                waiting[sent] = node
+            else:
+                answers[node] = Answer(problem="the question could not be sent")
+        until = time.monotonic() + seconds
+        while waiting and time.monotonic() < until:
+            for reply in self._grid.pull_messages(list(waiting)):
+                node_id = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if node_id is not None:
+                    answers[node_id] = _read(reply, ask)
+            if waiting:
+                time.sleep(LOOK)
+        for node in waiting.values():
+            answers[node] = Answer(problem=f"no answer within {seconds:g} s")
+        return answers
+
+
+def _read(reply: Message, ask: str) -> Answer:
+    if reply.has_error():
+        return Answer(problem=f"its node failed: {reply.error.reason or f'code {reply.error.code}'}")
+    try:
+        header, _ = unpack(reply.content)
+        if header.get("ask") != ask:
+            raise BadMessage("it answers another question")
+        return Answer(json.loads(str(header["answer"])), str(header["problem"]))
+    except (BadMessage, KeyError, ValueError) as error:
+        return Answer(problem=f"its answer cannot be used: {error}")

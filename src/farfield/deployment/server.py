@@ -1,0 +1,194 @@
+"""`farfield server`: Flower's SuperLink with TLS and known keys only, and a run on it, watched to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farfield.deployment.activity import Activity
+from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.processes import Process, ProcessError, environment, is_loopback, need_free, wait_for_port
+from farfield.errors import UserError
+from farfield.records import RunFolder
+
+#: The name of the connection in Flower's own configuration.
+LINK = "farfield"
+#: Seconds in which the ServerApp must have begun.
+START_SECONDS = 120.0
+APP = Path(__file__).parent / "flower_app"
+Tell = Callable[[dict[str, Any]], None]
+
+
+class ServerError(UserError):
+    """A server that cannot be started so, or a run that failed."""
+
+
+@dataclass(frozen=True)
+class Security:
+    """The server's certificate and the keys that it lets in; both empty for an open server on loopback."""
+
+    certificates: Path | None
+    keys: tuple[Path, ...] = ()
+
+    @property
+    def insecure(self) -> bool:
+        return self.certificates is None
+
+
+def serve(
+    federation: FederationFile,
+    out: Path,
+    security: Security,
+    *,
+    wait: float = 600.0,
+    resume: bool = False,
+    tell: Tell = lambda _: None,
+) -> dict[str, Any]:
+    """Start a SuperLink, let the sites in, run the federation, and return the run's result."""
+    _check(federation, out, security, resume)
+    done = RunFolder(out / "run").result
+    if done is not None:
+        return done
+    folder = out / "flower"
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = _settings(folder, federation, wait)
+    activity = Activity(folder)
+    activity.forget()
+    with _superlink(federation, folder, security) as link:
+        for key in security.keys:
+            _register(key, folder)
+        _start_run(folder, out)
+        tell({"kind": "listening", "text": f"sites can connect to {federation.server}", **settings})
+        return _watch(out, activity, link, tell)
+
+
+def _check(federation: FederationFile, out: Path, security: Security, resume: bool) -> None:
+    if security.insecure and not is_loopback(federation.host):
+        raise ServerError(
+            f"--insecure is for addresses of this machine alone, and '{federation.server}' is not one; make a "
+            "certificate with 'farfield certs server' and give --certs"
+        )
+    if not security.insecure and not security.keys:
+        raise ServerError("no site's key is known, so none could join; give the sites' .pub files with --key")
+    run = RunFolder(out / "run")
+    if run.exists and not resume:
+        raise ServerError(f"'{out}' holds a run already; add --resume to go on, or choose another --out")
+    if resume and not run.exists:
+        raise ServerError(f"there is no run in '{out}' to resume; leave --resume away to start one")
+    if not run.exists and out.exists() and any(name.name != "flower" for name in out.iterdir()):
+        raise ServerError(f"'{out}' is not empty and holds no run; choose another folder for --out")
+    need_free(federation.host, federation.port)
+
+
+def _settings(folder: Path, federation: FederationFile, wait: float) -> dict[str, Any]:
+    """For the ServerApp. The run keeps its name when it is resumed, because sites keep their state under it."""
+    path = folder / "server.json"
+    run = json.loads(path.read_text())["run"] if path.exists() else uuid.uuid4().hex
+    settings = {"federation": federation.model_dump(mode="json"), "run": run, "wait": wait}
+    path.write_text(json.dumps(settings))
+    return {"run": run}
+
+
+@contextlib.contextmanager
+def _superlink(federation: FederationFile, folder: Path, security: Security) -> Iterator[Process]:
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    command = ["flower-superlink", "--host", federation.host, "--port", str(federation.port)]
+    # In a file, so that sites are still known when the server is started again after a kill.
+    command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
+    link = [f"[superlink.{LINK}]", f'address = "{federation.server}"']
+    if security.certificates is None:
+        command += ["--insecure"]
+        link += ["insecure = true"]
+    else:
+        at = security.certificates.resolve()
+        command += ["--ssl-certfile", str(at / "server.crt"), "--ssl-keyfile", str(at / "server.key")]
+        command += ["--ssl-ca-certfile", str(at / "ca.crt"), "--enable-supernode-auth"]
+        link += [f'root-certificates = "{at / "ca.crt"}"']
+    (home / "config.toml").write_text("\n".join(link) + "\n")
+    with Process("Flower's SuperLink", command, folder / "superlink.log", environment(home)) as process:
+        wait_for_port(federation.host, federation.port, process)
+        yield process
+
+
+def _register(key: Path, folder: Path) -> None:
+    """Let a site's key in. One that is known already is what a resumed server finds."""
+    done = _flwr(folder, "supernode", "register", str(key.resolve()), LINK, "--name", key.stem)
+    if done.returncode and "already" not in done.stdout.lower():
+        raise ServerError(f"the key '{key}' cannot be registered: {_last_line(done.stdout)}")
+
+
+def _start_run(folder: Path, out: Path) -> None:
+    app = folder / "app"
+    shutil.rmtree(app, ignore_errors=True)
+    shutil.copytree(APP, app, ignore=shutil.ignore_patterns("__pycache__"))
+    done = _flwr(folder, "run", str(app), LINK, "-c", f'out="{out.resolve()}"')
+    if done.returncode:
+        raise ServerError(f"Flower did not start the run: {_last_line(done.stdout)}")
+
+
+def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["flwr", *arguments],
+        env=environment(folder / "home"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip(" │╭╰─╮╯") for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line), "nothing was said")
+
+
+def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str, Any]:
+    started, begun = time.monotonic(), False
+    while True:
+        for row in activity.news():
+            begun = True
+            tell(row)
+            if row["kind"] == "failed":
+                raise ServerError(str(row["text"]))
+            if row["kind"] == "finished":
+                result = RunFolder(out / "run").result
+                assert result is not None
+                return result
+        link.check()
+        if not begun and time.monotonic() - started > START_SECONDS:
+            raise ProcessError(
+                f"the server's app has not begun after {START_SECONDS:g} s; the end of '{link.log}': {link.last_words()}"
+            )
+        time.sleep(0.1)
+
+
+def keys_in(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Public keys by file or folder."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(path.glob("*.pub"))
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise ServerError(f"there is no key '{path}'")
+    names = [path.stem for path in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ServerError(f"two keys are named '{twice}.pub'; give each site's once")
+    for path in found:
+        if not os.access(path, os.R_OK):
+            raise ServerError(f"the key '{path}' cannot be read")
+    return tuple(found)

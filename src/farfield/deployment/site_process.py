@@ -1,0 +1,43 @@
+"""The process that has a site's rows: `python -m farfield.deployment.site_process STATE_FOLDER`, started by the client.
+
+It reads the site file and the approval itself, tells when it is ready, and then works for the SuperNode beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+#: In the state folder: what `farfield client` tells its processes.
+SETTINGS = "site-process.json"
+
+
+def main(folder: Path) -> None:
+    settings = json.loads((folder / SETTINGS).read_text())
+    import torch
+
+    torch.set_num_threads(1)  # before any fork, so that no thread of torch's is lost in one
+    from flwr.supercore.superexec import run_superexec as superexec
+
+    from farfield.deployment.activity import Activity
+    from farfield.deployment.fork_executor import ForkExecutor
+    from farfield.deployment.manifest import load_approval
+    from farfield.deployment.site import open_deployed
+    from farfield.deployment.site_app import make_app
+
+    site = open_deployed(Path(settings["site"]), load_approval(folder))
+    executor = ForkExecutor(make_app(site, folder))
+    superexec.get_executor = lambda *_, **__: executor
+    Activity(folder).add("ready", f"{site.data.n} rows of '{site.name}' are read")
+    superexec.run_superexec(
+        runtime_api_address=settings["runtime"],
+        insecure=True,  # the SuperNode on this machine, by loopback; the secret keeps other users out
+        superexec_auth_secret=Path(settings["secret"]).read_bytes(),
+        parent_pid=os.getppid(),
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
