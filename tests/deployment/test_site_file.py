@@ -18,7 +18,8 @@ from farfield.errors import UserError
 from farfield.tasks import load, load_folder, load_table, task_from_arrays
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.own.agreement import agree
-from farfield.tasks.own.preparation import TablePreparation
+from farfield.tasks.own.conflict import SchemaConflict
+from farfield.tasks.own.preparation import Column, TablePreparation
 from farfield.tasks.own.schema import AgreedSchema, read_agreed_schema, read_site_schema
 from farfield.tasks.task import Task
 from tests.tasks.image_files import make_folder
@@ -133,6 +134,16 @@ def test_domains_of_a_registered_task_are_sites(tmp_path: Path) -> None:
     assert (renamed.domain(agree({"oslo": renamed.schema})).name, renamed.schema) == ("oslo", sites["30"].schema)
 
 
+def test_sites_with_other_tasks_or_versions_of_one_are_in_conflict(tmp_path: Path) -> None:
+    schema = opened(tmp_path / "a", task="rotated-digits", domain="30").schema
+    other = schema.model_copy(update={"task": "spun-digits"})
+    with pytest.raises(SchemaConflict, match="at 'c' the task is 'spun-digits', at 'a' and 'b' the task is 'rotated"):
+        agree({"a": schema, "b": schema, "c": other})
+    older = schema.model_copy(update={"classes": tuple("abcdefghij")})
+    with pytest.raises(SchemaConflict, match="site 'b' has another version of the task 'rotated-digits' than 'a'"):
+        agree({"a": schema, "b": older})
+
+
 def _arrays(shape: tuple[int, ...], regression: bool = False) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     draw = np.random.default_rng(1)
     made = {}
@@ -185,12 +196,34 @@ def test_a_site_that_was_not_asked_fits_in_or_is_told_why_not(tmp_path: Path) ->
     odd = frame[frame["hospital"] == "west"].drop(columns="hospital")
     write(odd.drop(columns="age"), tmp_path / "west" / "less.csv")
     less = opened(tmp_path / "west", name="west", data="less.csv", label="died")
-    with pytest.raises(UserError, match="key 'data': there is no column 'age' for the federation"):
+    with pytest.raises(UserError, match="key 'data': the federation asks for a column 'age', which this site"):
         less.domain(agreed)
     write(odd.assign(died="lost"), tmp_path / "west" / "lost.csv")
     lost = opened(tmp_path / "west", name="west", data="lost.csv", label="died")
     with pytest.raises(UserError, match=r"the label 'died' has 'lost' in rows 1, 2, .* and the classes are no, yes"):
         lost.domain(agreed)
+
+
+@pytest.mark.parametrize(
+    ("change", "phrase"),
+    [
+        (Column("died", "category", ("no", "yes")), "asks for a column 'died', which this site does not offer"),
+        (Column("smokes", "boolean"), "asks for a column 'smokes', which this site does not offer; it offers age, war"),
+        (Column("age", "category", ("30", "31")), "takes column 'age' as categories, and here it is number"),
+        (Column("patient", "category", ("p1",)), "column 'patient' looks like names or ids here (30 different texts"),
+        (Column("ward", "number"), "takes column 'ward' as numbers, and here it is text"),
+    ],
+)
+def test_a_server_that_asks_for_more_than_was_offered_is_refused(tmp_path: Path, change: Column, phrase: str) -> None:
+    """What a site drops, or does not tell, must not come out by way of statistics on what the server made up."""
+    frame = visits(90).assign(patient=[f"p{row}" for row in range(90)])
+    sites = table_sites(frame, tmp_path, drop=["smokes"])
+    agreed = agreed_by_wire(sites)
+    columns = (*(column for column in agreed.columns if column.name != change.name), change)
+    asked = agreed.model_copy(update={"columns": columns})
+    with pytest.raises(SiteFileError) as caught:
+        sites["west"].domain(asked)
+    assert phrase in str(caught.value)
 
 
 def test_the_row_of_a_text_among_numbers_is_told_at_the_site_only(tmp_path: Path) -> None:

@@ -359,6 +359,38 @@ def test_a_schema_that_cannot_be_read_is_refused(change: dict[str, object]) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": []},
+        {"shape": [0]},
+        {"missing": [True]},
+        {"classes": []},
+        {"classes": ["0", "0"]},
+        {"kind": "regression"},
+        {"form": "images"},
+        {"form": "task"},
+        {"columns": [{"name": "x0", "kind": "number"}]},
+        {"dtype": "object"},
+    ],
+)
+def test_a_schema_of_arrays_whose_parts_do_not_fit_is_refused(change: dict[str, object]) -> None:
+    content = {
+        "form": "arrays",
+        "rows": 9,
+        "shape": [2],
+        "dtype": "float64",
+        "kind": "classification",
+        "classes": ["0", "1"],
+        "missing": [True, False],
+    }
+    told = read_site_schema(content)
+    columns = agree({"a": told, "b": told}).columns
+    assert [(column.name, column.missing) for column in columns] == [("x0", True), ("x1", False)]
+    with pytest.raises(SchemaError, match="a site's schema cannot be read"):
+        read_site_schema({**content, **change})
+
+
 def test_a_label_that_is_a_name_is_refused_before_it_is_told() -> None:
     frame = pd.DataFrame({"died": [f"case {number}" for number in range(30)], "age": range(30)})
     with pytest.raises(TableError, match="30 classes in 30 rows"):

@@ -22,7 +22,7 @@ from farfield.deployment.site_file import TABLE_KEYS, SiteFile, SiteFileError
 from farfield.errors import UserError
 from farfield.tasks import registry
 from farfield.tasks.clients.dealing import split_domain
-from farfield.tasks.own.schema import AgreedSchema, SiteSchema, describe, describe_examples, describe_task
+from farfield.tasks.own.schema import AgreedSchema, SiteSchema, check_asked, describe, describe_examples, describe_task
 from farfield.tasks.task import Domain, TaskKind
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def open_site(site: SiteFile) -> SiteData:
 def _open_table(site: SiteFile, path: Path) -> SiteData:
     from farfield.tasks.own.columns import encode
     from farfield.tasks.own.table import encode_labels, with_labels
-    from farfield.tasks.own.table_file import need_columns, read_frame
+    from farfield.tasks.own.table_file import read_frame
 
     with _about(site, "data"):
         frame = read_frame(path)
@@ -107,7 +107,7 @@ def _open_table(site: SiteFile, path: Path) -> SiteData:
         schema = describe(frame, label=label, drop=site.drop, categorical=site.categorical)
 
     def rows(agreed: AgreedSchema) -> Domain:
-        need_columns(frame, [column.name for column in agreed.columns], "the federation")
+        check_asked(schema, agreed)
         x = torch.from_numpy(encode(frame, agreed.columns))
         return Domain(site.name, x, encode_labels(frame[label], label, agreed.classes))
 
@@ -182,6 +182,8 @@ def _fitting(domain: Domain, kind: TaskKind, classes: Sequence[str], agreed: Agr
         )
     if kind != agreed.kind:
         raise UserError(f"the labels make a {kind}, and the federation agreed on a {agreed.kind}")
+    if agreed.form == "arrays" and any(column.kind != "number" for column in agreed.columns):
+        raise UserError("the federation takes numbers as categories, which would tell which of them occur")
     unknown = [name for name in classes if name not in agreed.classes]
     if unknown:
         raise UserError(f"there is a class '{unknown[0]}'; the federation agreed on {_listed(agreed.classes)}")

@@ -78,6 +78,19 @@ class ArraySite(Said):
     model: ModelSpec | None = None
     defaults: dict[str, Any] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _parts_fit(self) -> ArraySite:
+        vectors = self.form == "arrays" and len(self.shape) == 1
+        if not self.shape or min(self.shape) < 1 or (self.form == "images" and len(self.shape) != 3):
+            raise ValueError(f"no example has the shape {self.shape}")
+        if len(self.missing) != (self.shape[0] if vectors else 0):
+            raise ValueError("there is not one mark for missing values a column")
+        if bool(self.classes) != (self.kind == "classification") or len(set(self.classes)) < len(self.classes):
+            raise ValueError("the classes do not fit the labels")
+        if (self.form == "task") != (self.model is not None):
+            raise ValueError("a registered task has a model, and nothing else has")
+        return _check_width(self)
+
 
 SiteSchema = TableSite | ArraySite
 _SITE: TypeAdapter[SiteSchema] = TypeAdapter(Annotated[SiteSchema, Field(discriminator="form")])
@@ -111,6 +124,10 @@ class AgreedSchema(BaseModel):
     #: What a user must know: columns left out, and why.
     notes: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def _parts_fit(self) -> AgreedSchema:
+        return _check_width(self)
+
     @property
     def preparation(self) -> Preparation | None:
         """To be fitted by the training sites' statistics; None where examples are used as they are."""
@@ -121,6 +138,53 @@ class AgreedSchema(BaseModel):
         return TablePreparation(
             self.columns, scale_label=self.kind == "regression", other=(self.label,) if self.label else ()
         )
+
+
+Columned = TypeVar("Columned", ArraySite, AgreedSchema)
+
+
+def _check_width(schema: Columned) -> Columned:
+    width = schema.shape[0] if len(schema.shape) == 1 else 0
+    for described in (schema.columns, schema.words):
+        if described and len(described) != width:
+            raise ValueError(f"an example of shape {schema.shape} has not {len(described)} columns")
+    return schema
+
+
+def check_asked(own: TableSite, agreed: AgreedSchema) -> None:
+    """Refuse, at the site, columns that it did not offer, or in a form that would tell more than it offered.
+
+    A column that was dropped stays dropped, whoever asks for it; levels for numbers, or for texts that were not told,
+    would let a server find out by the statistics which of them occur.
+    """
+    offered = {column.name: column for column in own.columns}
+    if agreed.label != own.label.name:
+        raise SchemaError(f"the federation predicts '{agreed.label}', and the label here is '{own.label.name}'")
+    for column in agreed.columns:
+        found = offered.get(column.name)
+        if found is None:
+            raise SchemaError(
+                f"the federation asks for a column '{column.name}', which this site does not offer; {_offer(offered)}"
+            )
+        texts = found.found in ("text", "category")
+        if found.found != "nothing" and (column.kind == "category") != texts:
+            raise SchemaError(
+                f"the federation takes column '{column.name}' as {_plural(column.kind)}, and here it is {found.found}"
+            )
+        if texts and found.levels is None:
+            raise SchemaError(
+                f"column '{column.name}' looks like names or ids here ({found.distinct} different texts in "
+                f'{found.known} rows), which are not told; write categorical = ["{column.name}"] in the site file if '
+                "they may be"
+            )
+
+
+def _offer(offered: Mapping[str, Observed]) -> str:
+    return f"it offers {', '.join(list(offered)[:20])}" + (" and more" if len(offered) > 20 else "")
+
+
+def _plural(kind: str) -> str:
+    return {"category": "categories", "boolean": "true and false", "number": "numbers"}[kind]
 
 
 def read_site_schema(content: object) -> SiteSchema:
