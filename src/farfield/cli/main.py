@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from farfield.cli import bench, catalogue, data, deployment, report, training
+from farfield.cli import bench, catalogue, certs, data, deployment, report, training
 from farfield.cli.console import messages
 from farfield.errors import UserError
 
@@ -30,6 +30,7 @@ app.command()(catalogue.show)
 app.add_typer(data.app, name="data")
 app.command()(deployment.server)
 app.command()(deployment.client)
+app.add_typer(certs.app, name="certs")
 
 
 @app.callback(invoke_without_command=True)
