@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -52,7 +51,7 @@ def server(
             "(or --insecure, on this machine alone)"
         )
     security = Security(certs, keys_in(key or []))
-    with _ended_by_signals():
+    with _EndedBySignals():
         result = serve(asked, out, security, wait=wait, resume=resume, tell=_say)
     output.print(
         f"model: {out} ({result['algorithm']}, {result['rounds']} rounds, {result['clients']} sites)\n"
@@ -118,7 +117,7 @@ def client(
             raise UserError("nothing has left this site: what is printed above was not approved; --accept approves it")
         save_approval(folder, manifest)
     check_server(asked, credentials, wait)
-    with _ended_by_signals():
+    with _EndedBySignals():
         join(asked, own.path, folder, credentials, tell=_say, stay=stay)
 
 
@@ -149,11 +148,11 @@ def _say(row: dict[str, Any]) -> None:
     messages.print(f"[{style}]{line}[/]" if style else line, highlight=False, soft_wrap=True)
 
 
-class _ended_by_signals:
+class _EndedBySignals:
     """SIGTERM ends as Ctrl-C does: the processes that were started are ended, too."""
 
     def __enter__(self) -> None:
-        self._before: Callable[[int, FrameType | None], Any] | int | None = signal.signal(signal.SIGTERM, self._interrupt)
+        self._before = signal.signal(signal.SIGTERM, self._interrupt)
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGTERM, self._before)

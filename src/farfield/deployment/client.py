@@ -22,6 +22,8 @@ from farfield.errors import UserError
 
 #: Seconds in which the site's process must have read its rows.
 READ_SECONDS = 600.0
+#: How Flower says that a key is not registered.
+_UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "401", "403")
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -92,7 +94,10 @@ def join(
     tell: Tell = lambda _: None,
     stay: bool = False,
 ) -> None:
-    """Take part until the run is finished, or until ended with `stay`. A server that is killed is waited for. Raises ClientError when the site is turned away."""
+    """Take part until the run is finished; with `stay`, in the next ones too. A server that was killed is waited for.
+
+    Raises ClientError when the site is turned away.
+    """
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
     runtime = free_port()
@@ -107,7 +112,9 @@ def join(
     rows = [sys.executable, "-m", "farfield.deployment.site_process", str(folder)]
     with Process("the site's process", rows, folder / "site.log", env) as worker:
         _until_ready(worker, activity, tell)
-        with Process("Flower's SuperNode", _supernode(federation, credentials, runtime, secret), folder / "node.log", env) as node:
+        with Process(
+            "Flower's SuperNode", _supernode(federation, credentials, runtime, secret), folder / "node.log", env
+        ) as node:
             _watch(federation, node, worker, activity, tell, stay)
 
 
@@ -152,7 +159,7 @@ def _watch(
 
 def _why_left(federation: FederationFile, node: Process) -> str:
     words = node.last_words()
-    if any(sign in words.lower() for sign in ("unauthenticated", "permission", "not registered", "public key", "401", "403")):
+    if any(sign in words.lower() for sign in _UNKNOWN_KEY):
         return (
             f"the server at {federation.server} does not know this site's key; send its operator the .pub file, to be "
             "given with --key"

@@ -56,8 +56,8 @@ class ForkExecutor:
 
     def _client(self, spec: ExecutionSpec) -> None:
         # What the server sent along is neither unpacked nor imported.
-        flower.install_from_fab = lambda *_, **__: None  # type: ignore[assignment]
-        flower.get_load_client_app_fn = lambda *_, **__: lambda *_, **__: self._app
+        flower.install_from_fab = lambda *_, **__: None  # type: ignore[attr-defined]
+        flower.get_load_client_app_fn = lambda *_, **__: lambda *_, **__: self._app  # type: ignore[attr-defined]
         flower.run_clientapp(
             runtime_api_address=spec.runtime_api_address,
             token=spec.token,

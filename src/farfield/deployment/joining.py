@@ -68,7 +68,8 @@ def gather(network: Network, federation: FederationFile, seconds: float, say: Sa
         time.sleep(LOOK)
 
 
-def _offer(federation: FederationFile) -> dict[str, object]:
+def offer(federation: FederationFile) -> dict[str, object]:
+    """What a site is asked to take part in."""
     return {"algorithm": federation.algorithm, "settings": dict(federation.settings), "rounds": federation.rounds}
 
 

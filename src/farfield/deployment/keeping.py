@@ -1,4 +1,4 @@
-"""What a method keeps at a site between rounds, on the site's disk: it outlives the process and the machine's restart."""
+"""What a method keeps at a site between rounds, on its disk: it outlives the process and a restart."""
 
 from __future__ import annotations
 

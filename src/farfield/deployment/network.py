@@ -1,4 +1,4 @@
-"""Questions to sites over Flower's Grid, before and beside the rounds: who they are, what they have, how a model does."""
+"""Questions to sites over Flower's Grid, beside the rounds: who they are, what they have, how a model does."""
 
 from __future__ import annotations
 

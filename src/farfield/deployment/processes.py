@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from farfield.errors import UserError
@@ -47,7 +46,11 @@ class Process:
         self.name, self.log = name, log
         with open(log, "ab") as file:
             self._process = subprocess.Popen(
-                list(command), stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(env),
+                list(command),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=dict(env),
                 start_new_session=True,
             )
 
@@ -63,16 +66,19 @@ class Process:
     def check(self) -> None:
         """Raise ProcessError if it has ended."""
         if self.code is not None:
-            raise ProcessError(f"{self.name} has ended with code {self.code}; the end of '{self.log}': {self.last_words()}")
+            raise ProcessError(
+                f"{self.name} has ended with code {self.code}; the end of '{self.log}': {self.last_words()}"
+            )
 
-    def last_words(self, lines: int = 3) -> str:
+    def last_words(self, lines: int = 6) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return " / ".join(line.strip() for line in text.splitlines() if line.strip()).strip()[-400 * lines :] or "nothing"
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        return " / ".join(said[-lines:])[-600:] or "with nothing"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def end(self) -> None:

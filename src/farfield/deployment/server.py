@@ -169,7 +169,7 @@ def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str
         link.check()
         if not begun and time.monotonic() - started > START_SECONDS:
             raise ProcessError(
-                f"the server's app has not begun after {START_SECONDS:g} s; the end of '{link.log}': {link.last_words()}"
+                f"the server's app has not begun after {START_SECONDS:g} s; '{link.log}' ends: {link.last_words()}"
             )
         time.sleep(0.1)
 

@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
 
     site = open_deployed(Path(settings["site"]), load_approval(folder))
     executor = ForkExecutor(make_app(site, folder))
-    superexec.get_executor = lambda *_, **__: executor
+    superexec.get_executor = lambda *_, **__: executor  # type: ignore[attr-defined]
     Activity(folder).add("ready", f"{site.data.n} rows of '{site.name}' are read")
     superexec.run_superexec(
         runtime_api_address=settings["runtime"],

@@ -19,7 +19,7 @@ from farfield.tasks.own.schema import read_site_schema
 
 
 class SitesFederation(FlowerFederation):
-    """Client n is the n-th training site. Before a round it is looked who is there; one that came back is known again."""
+    """Client n is the n-th training site. Each round begins with a look who is there; who came back is known again."""
 
     def __init__(
         self,

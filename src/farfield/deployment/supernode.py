@@ -1,4 +1,4 @@
-"""Flower's own SuperNode with shorter waits: `python -m farfield.deployment.supernode ...` takes `flower-supernode`'s options.
+"""Flower's own SuperNode with shorter waits: `python -m farfield.deployment.supernode`, options as `flower-supernode`.
 
 Flower's loop sleeps three seconds when there is no message and half a second between looks for a reply. Two exchanges a
 round make that most of a round's time, so the sleeps of this one module are cut to what the environment says.
@@ -23,7 +23,7 @@ def shorten_waits(seconds: float) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(time, name)
 
-    loop.time = Clock(sleep=lambda asked: time.sleep(min(asked, seconds)))  # type: ignore[assignment]
+    loop.time = Clock(sleep=lambda asked: time.sleep(min(asked, seconds)))  # type: ignore[attr-defined, assignment]
 
 
 def main() -> None:
