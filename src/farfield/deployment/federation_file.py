@@ -9,11 +9,11 @@ evaluating = 1                 # sites that are only measured
 seed = 0
 quorum = 0.5                   # share of the asked sites that must answer in time
 deadline = 600                 # seconds that a phase may take
-evaluate_every = 1             # rounds; left out, about fifty times in all
+evaluate_every = 1             # rounds between evaluations; left out, 1
 cohort = 2                     # training sites in a round; left out, all of them
 [set]                          # settings of the method and the model, as after --set
 lr = 0.05
-"model.hidden" = [32]
+model.hidden = [32]
 
 A site reads it to know what it will be asked for, and approves that (see `manifest`).
 """
@@ -76,12 +76,22 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _flat(value: Any, before: str = "") -> Any:
+    """TOML reads `model.hidden = [32]` as a table in a table; here it is one setting with a dot in its name."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flat(inner, f"{before}{key}.") if isinstance(inner, dict) else {f"{before}{key}": inner}
+    return flat
+
+
 class FederationFile(BaseModel):
     """The content of a federation file, and where it lies."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    path: Path
+    path: Annotated[Path, Field(strict=False)]
     name: Annotated[str, BeforeValidator(_name)]
     server: Annotated[str, BeforeValidator(_address)]
     algorithm: str
@@ -94,7 +104,8 @@ class FederationFile(BaseModel):
     deadline: float = Field(600.0, gt=0)
     evaluate_every: int | None = Field(None, ge=1)
     cohort: int | None = Field(None, ge=1)
-    settings: dict[str, Any] = Field(default_factory=dict, alias="set")
+    #: Settings by their full names: `lr`, `fedprox.mu`, `model.hidden`.
+    set: Annotated[dict[str, Any], BeforeValidator(_flat)] = Field(default_factory=dict)
 
     @property
     def host(self) -> str:
@@ -104,20 +115,6 @@ class FederationFile(BaseModel):
     @property
     def port(self) -> int:
         return split_address(self.server)[1]
-
-    @property
-    def model_settings(self) -> dict[str, Any]:
-        """What `model.…` says in the settings."""
-        from farfield.bench.settings import sort_settings
-
-        return sort_settings(self.settings, [self.algorithm])[0]
-
-    @property
-    def method_settings(self) -> dict[str, Any]:
-        """What the settings say of the method's own parameters."""
-        from farfield.bench.settings import sort_settings
-
-        return sort_settings(self.settings, [self.algorithm])[1][self.algorithm]
 
     def refusal(self, key: str, why: str) -> FederationFileError:
         """An error about one of the keys."""
@@ -137,9 +134,8 @@ def read_federation(path: Path | str) -> FederationFile:
         raise FederationFileError(f"the federation file '{path}' cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FederationFileError(f"the federation file '{path}' is not TOML: {error}") from None
-    for key in ("path", "settings"):
-        if key in content:
-            raise _unknown(path, key)
+    if "path" in content:
+        raise _unknown(path, "path")
     try:
         federation = FederationFile.model_validate({**content, "path": path})
     except ValidationError as error:
@@ -152,13 +148,10 @@ def read_federation(path: Path | str) -> FederationFile:
     return federation
 
 
-def _keys() -> list[str]:
-    return [field.alias or name for name, field in FederationFile.model_fields.items() if name != "path"]
-
-
 def _unknown(path: Path, key: str) -> FederationFileError:
-    near = ["set"] if key == "settings" else difflib.get_close_matches(key, _keys(), n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"the keys are {', '.join(_keys())}"
+    keys = [known for known in FederationFile.model_fields if known != "path"]
+    near = ["set"] if key == "settings" else difflib.get_close_matches(key, keys, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"the keys are {', '.join(keys)}"
     return FederationFileError(f"'{path}' has an unknown key '{key}'; {hint}")
 
 
@@ -176,35 +169,48 @@ def _misread(path: Path, error: ValidationError) -> FederationFileError:
 
 
 def _check_method(federation: FederationFile) -> None:
-    """Refuse a method that does not exist or needs the rows in one place, and settings that go nowhere."""
+    """Refuse a method that does not exist or is none across sites, and settings that go nowhere."""
     from farfield.algorithms import AlgorithmError, build, parts
-    from farfield.bench.settings import PlanError
-    from farfield.models import ModelSpec
+    from farfield.bench.settings import PlanError, sort_settings
 
+    name = federation.algorithm
     try:
-        client, _ = parts(federation.algorithm)
+        client, _ = parts(name)
     except AlgorithmError as error:
         raise federation.refusal("algorithm", str(error)) from None
-    if client.pooled:
+    if client.family == "reference":
         raise federation.refusal(
-            "algorithm", f"{client.name} trains on everybody's rows in one place, and here they stay at the sites"
+            "algorithm", f"'{client.name}' is a reference for one machine, not a method for sites; choose another"
         )
+    settings = dict(federation.set)
     try:
-        build(federation.algorithm, federation.method_settings, federation.rounds)
-        for key in federation.model_settings:
-            if key not in ModelSpec.model_fields or key in ("input_shape", "outputs"):
-                known = ", ".join(f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs"))
-                raise PlanError(f"a model has no setting '{key}'; it has {known}")
-        _check_model(federation.model_settings)
+        _check_augment(settings.pop("augment", None))
+        model, method = sort_settings(settings, [name])
+        build(name, method[name], federation.rounds)
+        _check_model(model)
     except (AlgorithmError, PlanError) as error:
         raise federation.refusal("set", str(error)) from None
 
 
+def _check_augment(augment: Any) -> None:
+    from farfield.bench.settings import PlanError
+    from farfield.tasks.augment import AUGMENTATIONS, NONE
+
+    if augment is not None and augment not in (NONE, *AUGMENTATIONS):
+        raise PlanError(f"augment = {augment!r}: choose one of {', '.join((NONE, *AUGMENTATIONS))}")
+
+
 def _check_model(settings: dict[str, Any]) -> None:
-    """Values that no model can have, whatever the data; those that do not fit the data show when it is known."""
+    """Values that no model can have; those that do not fit the sites' data show when that is known."""
     from farfield.bench.settings import PlanError
     from farfield.models import ModelSpec
 
+    known = [field for field in ModelSpec.model_fields if field not in ("input_shape", "outputs")]
+    for key in settings:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean 'model.{near[0]}'?" if near else f"it has {', '.join(known)}"
+            raise PlanError(f"a model has no setting '{key}'; {hint}")
     try:
         ModelSpec.model_validate({"input_shape": (1,), "outputs": 1, **settings})
     except ValidationError as error:
