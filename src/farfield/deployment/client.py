@@ -22,6 +22,8 @@ from farfield.errors import UserError
 
 #: Seconds in which the site's process must have read its rows.
 READ_SECONDS = 600.0
+#: Seconds for the last reply to go out before the processes are ended.
+LAST_WORDS = 2.0
 #: How Flower says that a key is not registered.
 _UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "401", "403")
 Tell = Callable[[dict[str, Any]], None]
@@ -148,8 +150,10 @@ def _watch(
         for row in activity.news():
             tell(row)
             if row["kind"] == "turned-away":
+                time.sleep(LAST_WORDS)
                 raise ClientError(str(row["text"]))
             if row["kind"] == "finished" and not stay:
+                time.sleep(LAST_WORDS)
                 return
         worker.check()
         if node.code is not None:

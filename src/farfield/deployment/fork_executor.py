@@ -56,7 +56,7 @@ class ForkExecutor:
 
     def _client(self, spec: ExecutionSpec) -> None:
         # What the server sent along is neither unpacked nor imported.
-        flower.install_from_fab = lambda *_, **__: None  # type: ignore[attr-defined]
+        flower.install_from_fab = lambda *_, **__: None  # type: ignore[attr-defined, assignment]
         flower.get_load_client_app_fn = lambda *_, **__: lambda *_, **__: self._app  # type: ignore[attr-defined]
         flower.run_clientapp(
             runtime_api_address=spec.runtime_api_address,

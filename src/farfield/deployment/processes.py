@@ -18,6 +18,7 @@ from farfield.errors import UserError
 
 #: Seconds that a process may take to end by itself.
 PATIENCE = 10.0
+LEASH = Path(__file__).with_name("leash.py")
 
 
 class ProcessError(UserError):
@@ -40,13 +41,13 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 class Process:
-    """One process of ours. It is in a group of its own, so that its own children end with it."""
+    """One process of ours, in a group of its own: what it starts ends with it, and all of it ends if we are killed."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name, self.log = name, log
         with open(log, "ab") as file:
             self._process = subprocess.Popen(
-                list(command),
+                [sys.executable, str(LEASH), str(os.getpid()), *command],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

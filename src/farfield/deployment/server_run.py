@@ -56,7 +56,7 @@ def serve(grid: Grid, out: Path) -> None:
         with RunFolder(out / RUN).writing():
             result = _serve(grid, out, settings, activity)
         network = Network(grid)
-        network.ask(network.nodes(), "notice", {"kind": "finished", "text": "the run is finished"}, seconds=30.0)
+        network.ask(network.nodes(), "notice", {"kind": "finished", "text": "the run is finished"}, seconds=10.0)
         activity.add("finished", "the run is finished", sha256=result["model_sha256"])
     except (UserError, FederationError) as error:
         activity.add("failed", " ".join(str(error).split()))
@@ -137,7 +137,7 @@ def _plan(federation: FederationFile, task: Task) -> Plan:
         deadline=federation.deadline,
         equal_steps=False,
         all_train=True,
-        settings=dict(federation.settings),
+        settings=dict(federation.set),
     )
     algorithm = plan.algorithm(federation.algorithm)
     if algorithm.pooled or algorithm.name == "local-only":
