@@ -40,7 +40,7 @@ def arrays(sites: tuple[str, ...] = SITES, rows: int = 40) -> dict[str, tuple[An
 
 
 def as_task(made: Mapping[str, tuple[Any, Any]], name: str = "toy") -> Task:
-    return ff.task_from_arrays(dict(made), name=name)
+    return ff.task_from_arrays(name, dict(made))
 
 
 def free_port() -> int:
