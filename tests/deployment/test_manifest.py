@@ -331,6 +331,7 @@ def test_sizes_for_people() -> None:
         25_000_000: "parameters: 25,000,000 numbers, 100.0 MB",
     }
     assert size_of(entries["loss"]) == "1 number"
+    assert size_of(entries["buffers"]) == "buffers: none here"
 
 
 def test_a_column_name_cannot_paint_the_table() -> None:

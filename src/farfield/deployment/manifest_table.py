@@ -36,7 +36,7 @@ def render(manifest: Manifest) -> RenderableType:
 
 def _add(table: Table, entry: Entry) -> None:
     needs = "each site's" if entry.server_sees == "each" else "the sum"
-    meaning = f"{entry.meaning} (not always)" if entry.optional else entry.meaning
+    meaning = f"{entry.meaning} (only now and then)" if entry.optional else entry.meaning
     table.add_row(Text(f"  {entry.name}"), Text(size_of(entry)), needs, Text(meaning))
     if entry.warning:
         table.add_row("", "", "", Text(f"warning: {entry.warning}", style="bold red"))
@@ -46,6 +46,8 @@ def size_of(entry: Entry) -> str:
     """In words, and in numbers and bytes where they say more."""
     if entry.numbers is None or entry.numbers == 1 or entry.size == f"{entry.numbers} numbers":
         return entry.size
+    if entry.numbers == 0:
+        return f"{entry.size}: none here"
     size = entry.numbers * (TENSOR_BYTES if entry.exchange not in (SCHEMA, STATISTICS, EVALUATION) else NUMBER_BYTES)
     return f"{entry.size}: {entry.numbers:,} numbers, {_bytes(size)}"
 
