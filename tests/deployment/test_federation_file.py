@@ -54,13 +54,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (read.name, read.algorithm, read.rounds, read.sites, read.evaluating) == ("heart", "fediir+fedomg", 20, 3, 1)
     assert (read.seed, read.quorum, read.deadline, read.evaluate_every, read.cohort) == (7, 0.6, 30.0, 2, 2)
     assert (read.host, read.port, read.path) == ("fl.example.org", 9443, path)
-    assert read.set == {"lr": 0.05, "fediir.gamma": 0.1, "model.hidden": [32]}
+    assert read.settings == {"lr": 0.05, "fediir.gamma": 0.1, "model.hidden": [32]}
 
 
 def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     read = read_federation(written(tmp_path))
     assert (read.rounds, read.evaluating, read.seed, read.quorum, read.deadline) == (None, 0, 0, 0.5, 600.0)
-    assert (read.evaluate_every, read.cohort, read.set) == (None, None, {})
+    assert (read.evaluate_every, read.cohort, read.settings) == (None, None, {})
 
 
 def test_a_folder_holds_the_usual_file(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_folder_holds_the_usual_file(tmp_path: Path) -> None:
 def test_settings_may_be_written_with_dots_or_as_tables(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_text(path.read_text() + "[set]\nmodel.hidden = [8]\n[set.fediir]\ngamma = 0.5\n")
-    assert read_federation(path).set == {"model.hidden": [8], "fediir.gamma": 0.5}
+    assert read_federation(path).settings == {"model.hidden": [8], "fediir.gamma": 0.5}
 
 
 def test_it_goes_through_json(tmp_path: Path) -> None:

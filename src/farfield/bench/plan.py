@@ -179,7 +179,7 @@ def make_plan(
             raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
         rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         by_epochs = communications is not None
-        resolved = {name: resolve(name, task, method_settings[name], by_epochs) for name in chosen}
+        resolved = {name: resolve(name, task.defaults, method_settings[name], by_epochs) for name in chosen}
         budget = local_epochs_in_all(communications, rounds)
         if communications is not None:
             rounds, resolved = synchronise(communications, rounds, resolved, method_settings)

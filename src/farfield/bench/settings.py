@@ -49,12 +49,12 @@ def sort_settings(
     return model, {name: {**methods[name], **own[name]} for name in algorithms}
 
 
-def resolve(name: str, task: Task, settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
+def resolve(name: str, defaults: Mapping[str, Any], settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
     """A method's parameters in full: its defaults, the task's, the user's, each winning over the one before."""
     client, _ = parts(name)
     known = params_of(name).model_fields
     own = _overridden(client)
-    suited = {k: v for k, v in task.defaults.items() if k in known and k not in own}
+    suited = {k: v for k, v in defaults.items() if k in known and k not in own}
     if by_epochs or not {"local_epochs", "schedule"}.isdisjoint(settings):
         # A number of steps wins over epochs, and the task's own must not win over the user's epochs.
         suited.pop("local_steps", None)

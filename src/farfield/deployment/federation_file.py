@@ -89,7 +89,7 @@ def _flat(value: Any, before: str = "") -> Any:
 class FederationFile(BaseModel):
     """The content of a federation file, and where it lies."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False)
 
     path: Annotated[Path, Field(strict=False)]
     name: Annotated[str, BeforeValidator(_name)]
@@ -105,7 +105,7 @@ class FederationFile(BaseModel):
     evaluate_every: int | None = Field(None, ge=1)
     cohort: int | None = Field(None, ge=1)
     #: Settings by their full names: `lr`, `fedprox.mu`, `model.hidden`.
-    set: Annotated[dict[str, Any], BeforeValidator(_flat)] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], BeforeValidator(_flat)] = Field(default_factory=dict, alias="set")
 
     @property
     def host(self) -> str:
@@ -134,8 +134,9 @@ def read_federation(path: Path | str) -> FederationFile:
         raise FederationFileError(f"the federation file '{path}' cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FederationFileError(f"the federation file '{path}' is not TOML: {error}") from None
-    if "path" in content:
-        raise _unknown(path, "path")
+    for key in ("path", "settings"):
+        if key in content:
+            raise _unknown(path, key)
     try:
         federation = FederationFile.model_validate({**content, "path": path})
     except ValidationError as error:
@@ -149,7 +150,7 @@ def read_federation(path: Path | str) -> FederationFile:
 
 
 def _unknown(path: Path, key: str) -> FederationFileError:
-    keys = [known for known in FederationFile.model_fields if known != "path"]
+    keys = [field.alias or name for name, field in FederationFile.model_fields.items() if name != "path"]
     near = ["set"] if key == "settings" else difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"the keys are {', '.join(keys)}"
     return FederationFileError(f"'{path}' has an unknown key '{key}'; {hint}")
@@ -182,7 +183,7 @@ def _check_method(federation: FederationFile) -> None:
         raise federation.refusal(
             "algorithm", f"'{client.name}' is a reference for one machine, not a method for sites; choose another"
         )
-    settings = dict(federation.set)
+    settings = dict(federation.settings)
     try:
         _check_augment(settings.pop("augment", None))
         model, method = sort_settings(settings, [name])
