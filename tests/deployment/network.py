@@ -129,7 +129,7 @@ class Deployment:
             ended = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end; the server said: {self.said('server')}") from None
-        name = getattr(process, "log").stem
+        name = process.log.stem
         assert ended == code, f"{name} ended with {ended}: {self.said(name)}"
 
     def said(self, name: str) -> str:

@@ -215,7 +215,10 @@ def test_what_a_site_did_not_approve_is_refused(tmp_path: Path) -> None:
 def test_an_insecure_server_is_for_this_machine_alone(tmp_path: Path) -> None:
     with deployment(tmp_path / "net") as net:
         net.file.write_text(net.file.read_text().replace("127.0.0.1", "192.0.2.7"))
-        for arguments in (["server", str(net.file), "--out", "o"], ["client", str(net.file), str(net.folder / "amber")]):
+        for arguments in (
+            ["server", str(net.file), "--out", "o"],
+            ["client", str(net.file), str(net.folder / "amber")],
+        ):
             done = subprocess.run(
                 [sys.executable, "-m", "farfield", *arguments, "--insecure"],
                 capture_output=True,

@@ -89,7 +89,7 @@ def client(
     _need_flower()
     from farfield.deployment.client import Credentials, check_credentials, check_server, join
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.manifest import is_approved, make_manifest, render, save_approval
+    from farfield.deployment.manifest import is_approved, make_manifest, own_spec, render, save_approval
     from farfield.deployment.site_data import open_site
     from farfield.deployment.site_file import read_site
 
@@ -106,7 +106,7 @@ def client(
     data = open_site(own)
     for note in data.notes:
         messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
-    manifest = make_manifest(asked, schema=data.schema, spec=None, role=own.role)
+    manifest = make_manifest(asked, schema=data.schema, spec=own_spec(asked, data.schema), role=own.role)
     folder = state or own.path.parent / ".farfield" / f"{asked.name}-{own.name}"
     output.print(render(manifest))
     if show:

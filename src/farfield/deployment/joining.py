@@ -70,7 +70,7 @@ def gather(network: Network, federation: FederationFile, seconds: float, say: Sa
 
 def offer(federation: FederationFile) -> dict[str, object]:
     """What a site is asked to take part in."""
-    return {"algorithm": federation.algorithm, "settings": dict(federation.set), "rounds": federation.rounds}
+    return {"algorithm": federation.algorithm, "settings": dict(federation.settings), "rounds": federation.rounds}
 
 
 def _welcome(network: Network, members: dict[int, Member], node: int, answer: Answer, say: Say) -> None:

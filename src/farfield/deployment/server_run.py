@@ -137,7 +137,7 @@ def _plan(federation: FederationFile, task: Task) -> Plan:
         deadline=federation.deadline,
         equal_steps=False,
         all_train=True,
-        settings=dict(federation.set),
+        settings=dict(federation.settings),
     )
     algorithm = plan.algorithm(federation.algorithm)
     if algorithm.pooled or algorithm.name == "local-only":
