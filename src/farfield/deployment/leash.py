@@ -1,6 +1,6 @@
 """Runs a command that must not outlive whoever started it: `python leash.py PARENT_PID COMMAND ...`.
 
-Flower's processes are started by ours; if ours is killed with no chance to tidy up, they would run on and hold the port.
+Flower's processes are started by ours; if ours is killed with no chance to tidy up, they would run on and hold a port.
 Started as a file, not as a module, so that it imports nothing but what is below.
 """
 
