@@ -53,6 +53,7 @@ class DeployedSite:
     def statistics(self, agreed: AgreedSchema, seed: int) -> dict[str, Any]:
         """What the preparation is merged from: this site's training rows, as sums and counts."""
         self._must_train()
+        self._must_have_approved("statistics")
         preparation = agreed.preparation
         if preparation is None:
             raise Refused(f"site '{self.name}': this data needs no statistics")
@@ -99,6 +100,7 @@ class DeployedSite:
         self._agree_to(assignment.algorithm)
         if self.data.site.role != "evaluate":
             raise Refused(f"site '{self.name}' trains, and does not measure on all of its rows")
+        self._must_have_approved("evaluation")
         agreed, domain, fitted = self._prepared(assignment, measured=True)
         outputs = (lambda given: given) if fitted is None else fitted.outputs
         return HeldOut(domain, agreed.kind, assignment.model, outputs).measure(models)
@@ -118,6 +120,10 @@ class DeployedSite:
             raise Refused(
                 f"site '{self.name}' has approved '{self.approved.algorithm}', and the server asks for '{algorithm}'"
             )
+
+    def _must_have_approved(self, exchange: str) -> None:
+        if not any(entry.exchange == exchange for entry in self.approved.entries):
+            raise Refused(f"site '{self.name}' has not approved the exchange '{exchange}'")
 
     def _must_train(self) -> None:
         if self.data.site.role == "evaluate":

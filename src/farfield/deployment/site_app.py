@@ -39,10 +39,13 @@ def make_app(site: DeployedSite, folder: Path) -> ClientApp:
         outcome = answer(header, groups, site, resident, keeping)
         if outcome.problem is None and (keeping.kept or keeping.staged or path.exists()):
             save_keeping(path, keeping)  # before the reply: what the server counts on is on the disk
+        # A traceback may quote a cell: it is for the site's operator alone.
+        detail, outcome.detail = outcome.detail, ""
         content = pack(reply_header(header, outcome), {"values": outcome.values, "state": outcome.state})
         activity.add(
             "refused" if outcome.problem else "phase",
             outcome.problem or str(header.get("phase")),
+            detail=detail,
             round=header.get("round"),
             phase=header.get("phase"),
             seconds=round(outcome.seconds, 3),
