@@ -27,6 +27,7 @@ from farfield.bench.job import Assembly, EngineFactory
 from farfield.bench.plan import Plan
 from farfield.bench.settings import PlanError
 from farfield.bench.shelf import Shelf
+from farfield.bench.simulation_node import ALIVE, app
 from farfield.errors import UserError
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import FederationError
@@ -37,14 +38,14 @@ from farfield.tasks.task import Task
 
 #: Clients beyond so many share nodes: Flower looks through all nodes for every message.
 MOST_NODES = 100
-#: Seconds that a simulation may take to start and to end.
-START_SECONDS, END_SECONDS = 180.0, 10.0
+#: Seconds that a simulation may take to start; to end when it is idle, and when it is not.
+START_SECONDS, IDLE_SECONDS, END_SECONDS = 180.0, 4.0, 60.0
 #: Seconds that messages may spend on their way: a client's deadline is for its work.
 GRACE_SECONDS = 5.0
 
 
 #: A core and no accelerator for each process; one that ends is started again.
-NODE_PROCESS = {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1}
+NODE_PROCESS: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1}
 #: How Ray calls it when a process has ended.
 PROCESS_ENDED = re.compile(r"ray\.exceptions\.Actor\w*Error")
 #: Read by Ray when it is imported.
@@ -93,7 +94,7 @@ class _SimulatedFederation(FlowerFederation):
             rounds=run.plan.rounds_of[run.job.algorithm],
             model=run.model.spec,
             seed=run.job.seed,
-            data={**data, "methods": methods},
+            data={**data, "methods": methods, "deadline": run.plan.deadline},
         )
         ids = simulation.nodes
         population = run.population
@@ -114,9 +115,13 @@ class _SimulatedFederation(FlowerFederation):
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
         self._simulation.mend()
+        started = time.monotonic()
         for outcome in super()._outcomes(phase, model, shared, clients):
             if PROCESS_ENDED.search(outcome.detail):
-                outcome.problem = "the process that ran it ended"
+                # A node that is at work past its deadline ends its process: Flower would wait for it for ever.
+                late = self._deadline is not None and time.monotonic() > started + self._deadline
+                limit = f"no reply within the deadline of {self._deadline:g} s"
+                outcome.problem = limit if late else "the process that ran it ended"
                 self._simulation.damaged = True
             yield outcome
 
@@ -159,7 +164,9 @@ class Simulation:
     def __enter__(self) -> Self:
         # Ray makes sockets in here, whose paths may not be long.
         self._folder = Path(tempfile.mkdtemp(prefix="ff-", dir="/tmp" if os.path.isdir("/tmp") else None))
+        self._alive = self._folder / "alive"
         try:
+            self._alive.touch()
             self._start_ray()
             self._thread.start()
             self._await_nodes()
@@ -176,13 +183,17 @@ class Simulation:
         import ray
 
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(END_SECONDS)
+        self._join(IDLE_SECONDS)
+        self._alive.unlink(missing_ok=True)  # ends clients that are still at work, for which Flower would wait
+        self._join(END_SECONDS)
         with _quiet():
-            ray.shutdown()  # also ends a client that is still at work, and the thread that waits for it
-        if self._thread.is_alive():
-            self._thread.join(END_SECONDS)
+            ray.shutdown()
+        _ray_prints(True)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _join(self, seconds: float) -> None:
+        if self._thread.is_alive():
+            self._thread.join(seconds)
 
     def _start_ray(self) -> None:
         for name, value in RAY_SETTINGS.items():
@@ -191,7 +202,9 @@ class Simulation:
 
         if ray.is_initialized():
             raise SimulationError("Ray is at work in this program already; end it first (ray.shutdown())")
-        with _quiet(), _inherited("PYTHONPATH", os.pathsep.join(p or os.getcwd() for p in sys.path)):
+        _ray_prints(False)
+        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+        with _quiet(), _inherited({"PYTHONPATH": path, ALIVE: str(self._alive)}):
             ray.init(
                 num_cpus=self.workers,
                 include_dashboard=False,
@@ -207,11 +220,9 @@ class Simulation:
             from flwr.serverapp import ServerApp
             from flwr.simulation import run_simulation
 
-            from farfield.bench.simulation_node import app
-
             server = ServerApp()
 
-            @server.main()  # type: ignore[untyped-decorator]
+            @server.main()
             def main(grid: Any, context: Any) -> None:
                 self._grids.put(grid)
                 self._stop.wait()
@@ -293,17 +304,24 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def _ray_prints(whether: bool) -> None:
+    """Let Ray print what its processes report, a page for each that ends, or not; its own debugger does it so."""
+    worker: Any = sys.modules["ray._private.worker"]
+    worker._worker_logs_enabled = whether
+
+
 @contextlib.contextmanager
-def _inherited(name: str, value: str) -> Iterator[None]:
-    """Processes that are started here find this in their environment, and whatever is started later does not."""
-    before = os.environ.get(name)
-    os.environ[name] = value
+def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
+    """Processes that are started here find these in their environment, and what is started later does not."""
+    before = dict(os.environ)
+    os.environ.update(variables)
     try:
         yield
     finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
+        for name in variables:
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,7 +6,12 @@ Ray's processes import this module. A node keeps no state: in a simulation it tr
 from __future__ import annotations
 
 import importlib
+import math
+import os
+import threading
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message, RecordDict
@@ -22,6 +27,10 @@ from farfield.federation.flower.respond import respond
 from farfield.federation.population import Population
 from farfield.models import Model
 
+#: In the environment of a simulation's processes: a file that is there for as long as the simulation is.
+ALIVE = "FARFIELD_SIMULATION"
+LOOK_SECONDS = 0.5
+
 
 class ShelfSite:
     """All clients of a run; nothing is asked of whoever simulates on their own rows."""
@@ -36,6 +45,8 @@ class ShelfSite:
     def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:
         if self._population is None or assignment.run != self._run:
             self._population, self._run = take_population(assignment.data), assignment.run
+        if _watchdog is not None:
+            _watchdog.limit(assignment.data["deadline"])
         return self._population.client(int(name), seed=assignment.seed, round=round, phase=phase, state=state)
 
 
@@ -57,13 +68,38 @@ def import_method(where: Mapping[str, str]) -> None:
         use(where["file"])
 
 
+class Watchdog:
+    """Ends this process when its simulation is over, or when a client is at work past its deadline.
+
+    Flower waits for a process however long it takes, so nobody else would end it; Ray starts another in its place.
+    """
+
+    def __init__(self, alive: Path) -> None:
+        self._alive, self._until = alive, math.inf
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while self._alive.exists() and time.monotonic() < self._until:
+            time.sleep(LOOK_SECONDS)
+        os._exit(1)
+
+    def limit(self, seconds: float | None) -> None:
+        """From now on so many seconds, or as many as it takes."""
+        self._until = time.monotonic() + seconds + LOOK_SECONDS if seconds is not None else math.inf
+
+
 _site, _resident = ShelfSite(), WithOwnMethods(build)
+_watchdog = Watchdog(Path(os.environ[ALIVE])) if ALIVE in os.environ else None
 app = ClientApp()
 
 
 @app.query("farfield")
 def answer_phase(message: Message, context: Context) -> Message:
-    return respond(message, _site, _resident, Keeping())
+    try:
+        return respond(message, _site, _resident, Keeping())
+    finally:
+        if _watchdog is not None:
+            _watchdog.limit(None)
 
 
 @app.query("ready")
