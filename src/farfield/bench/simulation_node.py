@@ -6,10 +6,7 @@ Ray's processes import this module. A node keeps no state: in a simulation it tr
 from __future__ import annotations
 
 import importlib
-import math
 import os
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,12 +21,9 @@ from farfield.federation.client import Client
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.node import Keeping, Resident
 from farfield.federation.flower.respond import respond
+from farfield.federation.flower.watchdog import ALIVE, Watchdog
 from farfield.federation.population import Population
 from farfield.models import Model
-
-#: In the environment of a simulation's processes: a file that is there for as long as the simulation is.
-ALIVE = "FARFIELD_SIMULATION"
-LOOK_SECONDS = 0.5
 
 
 class ShelfSite:
@@ -66,26 +60,6 @@ def import_method(where: Mapping[str, str]) -> None:
         importlib.import_module(where["module"])
     except ImportError:
         use(where["file"])
-
-
-class Watchdog:
-    """Ends this process when its simulation is over, or when a client is at work past its deadline.
-
-    Flower waits for a process however long it takes, so nobody else would end it; Ray starts another in its place.
-    """
-
-    def __init__(self, alive: Path) -> None:
-        self._alive, self._until = alive, math.inf
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        while self._alive.exists() and time.monotonic() < self._until:
-            time.sleep(LOOK_SECONDS)
-        os._exit(1)
-
-    def limit(self, seconds: float | None) -> None:
-        """From now on so many seconds, or as many as it takes."""
-        self._until = time.monotonic() + seconds + LOOK_SECONDS if seconds is not None else math.inf
 
 
 _site, _resident = ShelfSite(), WithOwnMethods(build)
