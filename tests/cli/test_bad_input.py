@@ -32,7 +32,10 @@ MISTAKES = {
     "a validation share of one": (["bench", "rotated-digits", "--validation", "1"], "between 0 and 1"),
     "a quorum over one": (["bench", "rotated-digits", "--quorum", "2"], "quorum"),
     "no workers": (["bench", "rotated-digits", "--workers", "0"], "workers must be at least 1"),
-    "an engine that does not exist": (["bench", "rotated-digits", "--engine", "spark"], "unknown engine 'spark'"),
+    "an engine that does not exist": (
+        ["bench", "rotated-digits", "--engine", "spark"],
+        "no engine 'spark'; there are",
+    ),
     "a composition without a server half": (["bench", "rotated-digits", "-a", "fedavg+fedprox"], "no server half"),
     "a composition on a reference": (["bench", "rotated-digits", "-a", "erm+fedadam"], "pools the data"),
     "two optimizers": (["bench", "rotated-digits", "-a", "fedadam+fedyogi"], "both bring the optimizer"),

@@ -1,63 +1,34 @@
-"""A sweep on Flower's own simulation: Ray's processes are the nodes, and this process is the server.
-
-One simulation serves all runs of a sweep, because starting one takes seconds. Flower's simulation wants to be the main
-program; here it runs beside ours in a thread and only lends its Grid, so that progress, Ctrl-C and errors stay ours.
-"""
+"""A sweep on Flower's simulation: one simulation serves all its runs, because starting one takes seconds."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
-import queue
-import re
 import shutil
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from farfield.algorithms import parts
 from farfield.bench.job import Assembly, EngineFactory
 from farfield.bench.plan import Plan
 from farfield.bench.settings import PlanError
 from farfield.bench.shelf import Shelf
-from farfield.errors import UserError
+from farfield.bench.simulation_node import app
 from farfield.federation.execution import Outcome
-from farfield.federation.federation import FederationError
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
+from farfield.federation.flower.simulation import PROCESS_ENDED, Simulation
 from farfield.models import ModelState
 from farfield.tasks.task import Task
 
 #: Clients beyond so many share nodes: Flower looks through all nodes for every message.
 MOST_NODES = 100
-#: Seconds that a simulation may take to start and to end.
-START_SECONDS, END_SECONDS = 180.0, 10.0
 #: Seconds that messages may spend on their way: a client's deadline is for its work.
 GRACE_SECONDS = 5.0
-
-
-#: A core and no accelerator for each process; one that ends is started again.
-NODE_PROCESS = {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1}
-#: How Ray calls it when a process has ended.
-PROCESS_ENDED = re.compile(r"ray\.exceptions\.Actor\w*Error")
-#: Read by Ray when it is imported.
-RAY_SETTINGS = {
-    # Ray's processes talk over loopback, as they do on other systems; on Linux they would listen everywhere.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    # Its advice about machines with accelerators is not for whoever simulates without one.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-
-
-class SimulationError(UserError):
-    """A simulation that does not start."""
 
 
 @contextlib.contextmanager
@@ -65,7 +36,7 @@ def simulated(plan: Plan, task: Task, workers: int) -> Iterator[EngineFactory]:
     """A simulation for the runs of a plan, with so many processes for the nodes."""
     methods = own_methods(plan)  # refused before anything is started
     nodes = min(plan.clients or len(task.domains), MOST_NODES)
-    with Simulation(nodes, workers) as simulation, engine_on(simulation, methods) as factory:
+    with Simulation(app, nodes, workers) as simulation, engine_on(simulation, methods) as factory:
         yield factory
 
 
@@ -93,7 +64,7 @@ class _SimulatedFederation(FlowerFederation):
             rounds=run.plan.rounds_of[run.job.algorithm],
             model=run.model.spec,
             seed=run.job.seed,
-            data={**data, "methods": methods},
+            data={**data, "methods": methods, "deadline": run.plan.deadline},
         )
         ids = simulation.nodes
         population = run.population
@@ -114,9 +85,13 @@ class _SimulatedFederation(FlowerFederation):
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
         self._simulation.mend()
+        started = time.monotonic()
         for outcome in super()._outcomes(phase, model, shared, clients):
             if PROCESS_ENDED.search(outcome.detail):
-                outcome.problem = "the process that ran it ended"
+                # A node that is at work past its deadline ends its process: Flower would wait for it for ever.
+                late = self._deadline is not None and time.monotonic() > started + self._deadline
+                limit = f"no reply within the deadline of {self._deadline:g} s"
+                outcome.problem = limit if late else "the process that ran it ended"
                 self._simulation.damaged = True
             yield outcome
 
@@ -140,172 +115,3 @@ def own_methods(plan: Plan) -> dict[str, dict[str, str]]:
             )
         found[method.name] = {"module": module, "file": str(Path(file).resolve())}
     return found
-
-
-class Simulation:
-    """Flower's simulation as a context: a Grid with nodes. It is gone at the end, and so are its processes."""
-
-    def __init__(self, nodes: int, workers: int) -> None:
-        self._count, self.workers = nodes, workers
-        self._grids: queue.Queue[Any] = queue.Queue()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flower-simulation", daemon=True)
-        self._problem: BaseException | None = None
-        self._grid: Any = None
-        self.nodes: list[int] = []
-        #: Whether a process has ended that should not have; Ray starts another, which takes a while.
-        self.damaged = False
-
-    def __enter__(self) -> Self:
-        # Ray makes sockets in here, whose paths may not be long.
-        self._folder = Path(tempfile.mkdtemp(prefix="ff-", dir="/tmp" if os.path.isdir("/tmp") else None))
-        try:
-            self._start_ray()
-            self._thread.start()
-            self._await_nodes()
-        except BaseException as error:
-            self.__exit__(None, None, None)
-            if isinstance(error, UserError) or not isinstance(error, Exception):
-                raise
-            raise SimulationError(f"Flower's simulation did not start: {_first_line(error)}") from error
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        import ray
-
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(END_SECONDS)
-        with _quiet():
-            ray.shutdown()  # also ends a client that is still at work, and the thread that waits for it
-        if self._thread.is_alive():
-            self._thread.join(END_SECONDS)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _start_ray(self) -> None:
-        for name, value in RAY_SETTINGS.items():
-            os.environ.setdefault(name, value)
-        import ray
-
-        if ray.is_initialized():
-            raise SimulationError("Ray is at work in this program already; end it first (ray.shutdown())")
-        with _quiet(), _inherited("PYTHONPATH", os.pathsep.join(p or os.getcwd() for p in sys.path)):
-            ray.init(
-                num_cpus=self.workers,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-                _node_ip_address="127.0.0.1",
-                _temp_dir=str(self._folder),
-            )
-
-    def _run(self) -> None:
-        """The thread of the simulation: a server app that does nothing but lend its grid until the end."""
-        try:
-            from flwr.serverapp import ServerApp
-            from flwr.simulation import run_simulation
-
-            from farfield.bench.simulation_node import app
-
-            server = ServerApp()
-
-            @server.main()  # type: ignore[untyped-decorator]
-            def main(grid: Any, context: Any) -> None:
-                self._grids.put(grid)
-                self._stop.wait()
-
-            with _quiet():
-                run_simulation(
-                    server_app=server,
-                    client_app=app,
-                    num_supernodes=self._count,
-                    backend_config={"client_resources": NODE_PROCESS},
-                )
-        except BaseException as problem:
-            self._problem = problem
-
-    def _await_nodes(self) -> None:
-        """Until the nodes are registered, and the processes behind them have their imports done."""
-        limit = time.monotonic() + START_SECONDS
-        while len(self.nodes) < self._count:
-            self._check(limit)
-            with contextlib.suppress(queue.Empty):
-                self._grid = self._grid or self._grids.get_nowait()
-                self.nodes = sorted(self._grid.get_node_ids())
-            time.sleep(0.05)
-        while not self._all_answer(limit):
-            pass
-
-    def mend(self) -> None:
-        """After a process has ended, wait for the one in its place: until then, messages to it come back at once."""
-        limit = time.monotonic() + START_SECONDS
-        while self.damaged:
-            self.damaged = not self._all_answer(limit)
-
-    def _all_answer(self, limit: float) -> bool:
-        """Ask as many nodes as there are processes whether they are ready; False if one replies with an error."""
-        from flwr.app import Message, RecordDict
-
-        calls = [Message(RecordDict(), node, "query.ready") for node in self.nodes[: self.workers]]
-        waiting = set(self._grid.push_messages(calls))
-        good = True
-        while waiting:
-            self._check(limit)
-            for reply in self._grid.pull_messages(waiting):
-                waiting.discard(reply.metadata.reply_to_message_id)
-                good = good and not reply.has_error()
-                if reply.has_error() and not PROCESS_ENDED.search(reply.error.reason or ""):
-                    raise FederationError(f"a node of Flower's simulation does not start: {reply.error.reason}")
-            time.sleep(0.05)
-        return good
-
-    def _check(self, limit: float | None = None) -> None:
-        if not self._thread.is_alive():
-            why = f": {_first_line(self._problem)}" if self._problem is not None else ""
-            raise FederationError(f"Flower's simulation has ended{why}")
-        if limit is not None and time.monotonic() > limit:
-            raise FederationError(f"its processes were not there within {START_SECONDS:g} s")
-
-    # What a federation needs of a Grid.
-
-    def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
-        self._check()
-        return self._grid.push_messages(messages)  # type: ignore[no-any-return]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
-        self._check()
-        return self._grid.pull_messages(message_ids)  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the log lines of Flower and Ray: what matters of them comes out as an error or an event of ours."""
-    loggers = [logging.getLogger(name) for name in ("flwr", "ray")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _inherited(name: str, value: str) -> Iterator[None]:
-    """Processes that are started here find this in their environment, and whatever is started later does not."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -6,7 +6,9 @@ Ray's processes import this module. A node keeps no state: in a simulation it tr
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message, RecordDict
@@ -19,6 +21,7 @@ from farfield.federation.client import Client
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.node import Keeping, Resident
 from farfield.federation.flower.respond import respond
+from farfield.federation.flower.watchdog import ALIVE, Watchdog
 from farfield.federation.population import Population
 from farfield.models import Model
 
@@ -36,6 +39,8 @@ class ShelfSite:
     def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:
         if self._population is None or assignment.run != self._run:
             self._population, self._run = take_population(assignment.data), assignment.run
+        if _watchdog is not None:
+            _watchdog.limit(assignment.data["deadline"])
         return self._population.client(int(name), seed=assignment.seed, round=round, phase=phase, state=state)
 
 
@@ -58,12 +63,17 @@ def import_method(where: Mapping[str, str]) -> None:
 
 
 _site, _resident = ShelfSite(), WithOwnMethods(build)
+_watchdog = Watchdog(Path(os.environ[ALIVE])) if ALIVE in os.environ else None
 app = ClientApp()
 
 
 @app.query("farfield")
 def answer_phase(message: Message, context: Context) -> Message:
-    return respond(message, _site, _resident, Keeping())
+    try:
+        return respond(message, _site, _resident, Keeping())
+    finally:
+        if _watchdog is not None:
+            _watchdog.limit(None)
 
 
 @app.query("ready")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Error, Message
@@ -16,6 +16,7 @@ from farfield.federation.execution import one_thread
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
 from farfield.federation.flower.node import Keeping, Resident
+from farfield.federation.flower.packing import pack, unpack
 from farfield.federation.flower.respond import respond
 from farfield.federation.population import Population
 from farfield.models import Model, ModelSpec, build_model
@@ -115,3 +116,32 @@ def train(fed: Any, algorithm: FedAvg, rounds: int = 3) -> State:
             fed.begin(number, range(fed.clients))
             state = algorithm.round(fed, state)
     return state
+
+
+def rewritten(reply: Message, header: Mapping[str, Any] = {}, **groups: Any) -> Message:
+    """A reply with other things in it."""
+    read, held = unpack(reply.content)
+    content = pack({**read, **header}, {**held, **groups})
+    return Message(content, reply_to=answered(reply))
+
+
+def answered(reply: Message) -> Message:
+    """A message that this reply answers, for another reply to it."""
+    stand_in = Message(reply.content, reply.metadata.src_node_id, "query.farfield")
+    stand_in.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
+    return stand_in
+
+
+def of_client(reply: Message, client: str, phase: str = "train") -> bool:
+    header = unpack(reply.content)[0]
+    return bool(header["client"] == client and header["phase"] == phase)
+
+
+def rewritten_problem(client: str, round: int) -> Tamper:
+    """A client that has a problem in training in that round."""
+
+    def change(reply: Message) -> list[Message]:
+        hit = of_client(reply, client) and unpack(reply.content)[0]["round"] == round
+        return [rewritten(reply, {"problem": "lost"}) if hit else reply]
+
+    return change

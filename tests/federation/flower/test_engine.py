@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -14,9 +14,9 @@ from farfield.algorithms import FedAvg, build
 from farfield.federation.checks import nbytes
 from farfield.federation.federation import FederationError, QuorumMissed
 from farfield.federation.flower.engine import STRANGE, FlowerFederation
-from farfield.federation.flower.packing import pack, packed_bytes, unpack
+from farfield.federation.flower.packing import packed_bytes, unpack
 from farfield.models import build_model, hash_states
-from tests.federation.flower.in_process import over_grid, spec_for, train
+from tests.federation.flower.in_process import answered, of_client, over_grid, rewritten, spec_for, train
 from tests.toy import SPEC, domains, federation
 
 SHOWN = ["fedavg", "fediir", "fediir+fedomg", "scaffold", "fedilc-inter-geo", "fedcir", "fedloe-irm"]
@@ -60,25 +60,6 @@ def test_state_that_travels_is_not_counted_as_sent_by_the_method() -> None:
     assert sum(fed.traffic.bytes_up.values()) == over
 
 
-def rewritten(reply: Message, header: Mapping[str, Any] = {}, **groups: Any) -> Message:
-    """A reply with other things in it."""
-    read, held = unpack(reply.content)
-    content = pack({**read, **header}, {**held, **groups})
-    return Message(content, reply_to=_answered(reply))
-
-
-def _answered(reply: Message) -> Message:
-    """A message that this reply answers, for another reply to it."""
-    stand_in = Message(reply.content, reply.metadata.src_node_id, "query.farfield")
-    stand_in.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
-    return stand_in
-
-
-def of_client(reply: Message, client: str, phase: str = "train") -> bool:
-    header = unpack(reply.content)[0]
-    return bool(header["client"] == client and header["phase"] == phase)
-
-
 def to_client(number: str, change: Callable[[Message], Iterable[Message]]) -> Callable[[Message], Iterable[Message]]:
     return lambda reply: change(reply) if of_client(reply, number) else [reply]
 
@@ -119,7 +100,7 @@ BAD = {
     "a count that is none": (lambda r: rewritten(r, {"samples": "many"}), "its reply cannot be used"),
     "a problem of its own": (lambda r: rewritten(r, {"problem": "the disk is full"}), "the disk is full"),
     "an error of its node": (
-        lambda r: Message(Error(code=2, reason="it raised"), reply_to=_answered(r)),
+        lambda r: Message(Error(code=2, reason="it raised"), reply_to=answered(r)),
         "its node failed: it raised",
     ),
 }

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from flwr.app import Error, Message, RecordDict
-from flwr.serverapp import Grid
 from torch import Tensor
 
 from farfield.federation.checks import fault, state_fault
@@ -30,6 +29,13 @@ MESSAGE = "query.farfield"
 #: Waiting for replies begins with short looks and ends with long ones.
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
 STRANGE = "a reply came in that answers none of the messages waited for"
+
+
+class Exchange(Protocol):
+    """What is needed of Flower's Grid: messages out, and the replies to them that have come in."""
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]: ...
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class FlowerFederation(Engine):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: Exchange,
         nodes: Sequence[Node],
         layout: Layout,
         assignment: Assignment,
@@ -124,9 +130,8 @@ class FlowerFederation(Engine):
         while waiting:
             replies = list(self._grid.pull_messages(list(waiting)))
             for reply in replies:
-                number = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if number is not None:
-                    yield self._outcome(reply, number, phase)
+                if reply.metadata.reply_to_message_id in waiting:
+                    yield self._outcome(reply, waiting.pop(reply.metadata.reply_to_message_id), phase)
                 else:
                     self.events.append(Event("reply-dropped", self._round, STRANGE, phase=phase))
             if until is not None and time.monotonic() >= until:
