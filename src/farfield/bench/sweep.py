@@ -22,9 +22,11 @@ from farfield.bench.job import Progress, run_job
 from farfield.bench.plan import Job, Plan
 from farfield.federation.workers import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
+from farfield.records.atomic import write_json
+from farfield.report.collect import BENCH, DATA
+from farfield.tasks.summary import summarise
 from farfield.tasks.task import Task
 
-BENCH = "bench.toml"
 FAILURE = "failure.json"
 
 
@@ -91,7 +93,7 @@ def _remove_sweep(out: Path) -> None:
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
     shutil.rmtree(out / "runs", ignore_errors=True)
-    for name in (BENCH, "report.html"):
+    for name in (BENCH, DATA, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
@@ -107,6 +109,7 @@ def run_sweep(
 ) -> dict[Job, str]:
     """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
     observer = observer or Silent()
+    write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
     jobs = list(plan.jobs(task))
     missing = [job for job in jobs if RunFolder(job.folder(out)).result is None]
     observer.begin(len(jobs), len(jobs) - len(missing))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,13 @@ def train(
     workers: int = 1,
     checkpoint_every: int = 10,
     resume: bool = False,
+    ready: Callable[[Plan], None] = lambda _: None,
     watch: Watch = lambda _: None,
 ) -> Path:
-    """Train on every domain and keep the model of the round with the best source validation. Returns the folder."""
+    """Train on every domain and keep the model of the round with the best source validation. Returns the folder.
+
+    `ready` is called when everything was checked, before the first round.
+    """
     task = open_task(task, features=features, image_size=image_size)
     out = Path(out)
     check_counts(workers, None, checkpoint_every)
@@ -120,6 +124,7 @@ def train(
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)
     best = _Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
+    ready(plan)
     result = run_job(
         plan,
         task,

@@ -27,6 +27,7 @@ from farfield.cli.data_options import (
     LeastRows,
     TableOptions,
     find_task,
+    print_reading,
 )
 from farfield.cli.images import Features, ImageSize
 from farfield.cli.progress import SweepDisplay
@@ -174,16 +175,18 @@ def bench(
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
     try:
-        with open_sweep(plan, folder, resume=resume, fresh=fresh), SweepDisplay(messages, quiet) as display:
-            result = execute(
-                plan,
-                loaded,
-                folder,
-                workers=workers,
-                parallel=parallel,
-                checkpoint_every=checkpoint_every,
-                observer=display,
-            )
+        with open_sweep(plan, folder, resume=resume, fresh=fresh):
+            print_reading(loaded, plan.held_out, quiet=quiet)
+            with SweepDisplay(messages, quiet) as display:
+                result = execute(
+                    plan,
+                    loaded,
+                    folder,
+                    workers=workers,
+                    parallel=parallel,
+                    checkpoint_every=checkpoint_every,
+                    observer=display,
+                )
     except KeyboardInterrupt:
         messages.print(
             f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
@@ -30,6 +29,8 @@ from farfield.cli.data_options import (
     LeastRows,
     TableOptions,
     find_task,
+    print_notes,
+    print_reading,
 )
 from farfield.cli.images import Features, ImageSize
 from farfield.cli.settings import communication_list, parse_settings
@@ -101,6 +102,7 @@ def train(
             workers=workers,
             checkpoint_every=checkpoint_every,
             resume=resume,
+            ready=lambda _: print_reading(loaded, ()),
             watch=watch,
         )
     except KeyboardInterrupt:
@@ -170,9 +172,8 @@ def predict(
     """
     trained = load_model(model)
     examples = trained.read(*data)
-    for note in examples.notes:
-        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
     outputs = trained.outputs(examples.x)
+    print_notes(examples.notes)
     if to is None:
         _write(sys.stdout, examples.files, trained.classes, outputs)
         return

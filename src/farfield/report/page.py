@@ -20,6 +20,7 @@ from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic
 from farfield.report.collect import Sweep
 from farfield.report.curves import difference_intervals, held_out_curves, validation_curves
+from farfield.report.data import data_grid
 from farfield.report.diagnostics import diagnostics_table
 from farfield.report.findings import findings, main_rule
 from farfield.report.formats import MISSING, is_percent, metric_label, plural, printable, public, rule_label, setting
@@ -27,6 +28,7 @@ from farfield.report.grid import Cell, Column, Grid
 from farfield.report.plots import Range, curves, differences
 from farfield.report.results import ResultTable
 from farfield.report.tables import cost_table, fairness_table, metric_table, result_table
+from farfield.tasks.summary import DataSummary
 
 #: Kinds of events shown; a federation that drops every reply would fill a book otherwise.
 SHOWN_EVENTS = 100
@@ -89,6 +91,7 @@ def render_report(sweep: Sweep, today: date) -> str:
         fairness=fairness_table(sweep, rule).grid,
         cost=cost_table(sweep).grid,
         diagnostics=told.grid if (told := diagnostics_table(sweep)) is not None else None,
+        data=None if sweep.data is None else _data(sweep.data),
         notes=[public(note) for note in plan.get("notes", ())],
         plan=_plan(plan),
         model=_model(plan["model"]),
@@ -100,6 +103,11 @@ def render_report(sweep: Sweep, today: date) -> str:
         events=_events(sweep),
         honesty=_honesty(sweep, rule),
     )
+
+
+def _data(data: DataSummary) -> Grid:
+    grid = data_grid(data)
+    return replace(grid, title=public(grid.title))
 
 
 def _without(grid: Grid, notes: tuple[str, ...]) -> Grid:

@@ -1,0 +1,84 @@
+"""What was read is shown before anything is trained, and not before a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tasks.tables import visits, write
+
+Command = Callable[..., Any]
+COLUMNS = ["--label", "died", "--domain", "hospital"]
+SMALL = ["-a", "fedavg", "--seeds", "1", "--rounds", "1", "--out", "b"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> list[str]:
+    write(visits(60).assign(country="NL"), tmp_path / "visits.csv")
+    return ["--data", "visits.csv", *COLUMNS]
+
+
+def test_bench_shows_what_it_read_before_the_first_run(farfield: Command, table: list[str]) -> None:
+    ran = farfield("bench", *table, *SMALL)
+    assert ran.code == 0, ran.err
+    before, _, _ = ran.err.partition("1/3 ")
+    assert "visits: 60 rows in 3 domains, 2 classes, 8 features from 4 columns" in before
+    assert "Every domain is held out in turn" in before
+    assert "note: column 'country' was left out" in before
+    lines = [line.split() for line in before.splitlines()]
+    assert ["north", "20"] in [line[:2] for line in lines]
+    assert ["all", "60"] in [line[:2] for line in lines]
+
+
+def test_a_registered_task_shows_it_too_and_quiet_does_not(farfield: Command) -> None:
+    ran = farfield("bench", "rotated-digits", "--held-out", "0,75", *SMALL)
+    assert "rotated-digits: 1,797 rows in 6 domains, 10 classes" in ran.err
+    assert "Held out, one at a time: 0, 75." in ran.err
+    assert farfield("bench", "rotated-digits", "--held-out", "0,75", *SMALL, "--resume", "--quiet").err == ""
+
+
+def test_train_shows_it_too(farfield: Command, table: list[str]) -> None:
+    ran = farfield("train", *table, "--rounds", "1", "--out", "m")
+    assert "visits: 60 rows in 3 domains" in ran.err
+    assert "No domain is held out: all of them train." in ran.err
+    assert "note: column 'country' was left out" in ran.err
+
+
+def test_the_report_has_it_at_the_top_with_the_notes(farfield: Command, table: list[str], tmp_path: Path) -> None:
+    farfield("bench", *table, *SMALL, "--quiet")
+    page = (tmp_path / "b" / "report.html").read_text()
+    assert page.index('<section id="data">') < page.index('<section id="results">')
+    section = page[page.index('<section id="data">') : page.index('<section id="results">')]
+    assert "visits: 60 rows in 3 domains" in section
+    assert "Notes on the data" in section
+    assert "country" in section
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        ("bench", ["-a", "fedarg"]),
+        ("bench", ["--held-out", "east"]),
+        ("bench", ["--rounds", "0"]),
+        ("bench", ["--set", "lr=fast"]),
+        ("bench", ["--workers", "0"]),
+        ("train", ["-a", "fedarg"]),
+        ("train", ["--cohort", "9"]),
+    ],
+)
+def test_a_mistake_comes_without_the_notes(
+    farfield: Command, table: list[str], command: str, wrong: list[str]
+) -> None:
+    ran = farfield(command, *table, "--out", "x", *wrong)
+    assert ran.code == 2
+    assert len(ran.err.strip().splitlines()) == 1, ran.err
+
+
+def test_a_taken_folder_comes_without_the_notes(farfield: Command, table: list[str]) -> None:
+    farfield("bench", *table, *SMALL, "--quiet")
+    again = farfield("bench", *table, *SMALL)
+    assert again.code == 2
+    assert len(again.err.strip().splitlines()) == 1, again.err
