@@ -69,9 +69,7 @@ def test_the_report_has_it_at_the_top_with_the_notes(farfield: Command, table: l
         ("train", ["--cohort", "9"]),
     ],
 )
-def test_a_mistake_comes_without_the_notes(
-    farfield: Command, table: list[str], command: str, wrong: list[str]
-) -> None:
+def test_a_mistake_comes_without_the_notes(farfield: Command, table: list[str], command: str, wrong: list[str]) -> None:
     ran = farfield(command, *table, "--out", "x", *wrong)
     assert ran.code == 2
     assert len(ran.err.strip().splitlines()) == 1, ran.err

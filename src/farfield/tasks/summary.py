@@ -1,4 +1,4 @@
-"""What was read, in a few numbers: rows and labels of each domain, so that a wrong column shows before it is trained on."""
+"""What was read, in a few numbers: the rows and labels of each domain, so that a wrong column shows at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DataSummary(BaseModel):
 
 def summarise(task: Task, held_out: Sequence[str] = ()) -> DataSummary:
     """Count the rows and labels of a task's domains."""
-    prepared = task.preparation is not None and not task.domains[0].x.dtype == torch.uint8
+    prepared = task.preparation is not None and task.domains[0].x.dtype != torch.uint8
     return DataSummary(
         task=task.name,
         kind=task.kind,
