@@ -14,6 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from farfield.algorithms import State
+from farfield.bench.evaluating import Evaluation, evaluate
 from farfield.bench.examples import Examples, read_examples
 from farfield.bench.job import PREPARATION, Watch, run_job
 from farfield.bench.plan import Job, Plan, check_counts, make_plan
@@ -55,6 +56,10 @@ class TrainedModel:
         folders; for the others, and for these as well, arrays (.npy, .npz, .csv).
         """
         return read_examples([Path(path) for path in paths], self.model.spec, self.preparation, self.input)
+
+    def evaluate(self, *data: str | Path, label: str | None = None, domain: str | None = None) -> Evaluation:
+        """How good the model is on labelled files; see `farfield.evaluate`."""
+        return evaluate(self, *data, label=label, domain=domain)
 
     def outputs(self, x: Tensor) -> Tensor:
         """Class probabilities (one column a class), or the predicted values of a regression, for examples.
@@ -249,7 +254,8 @@ def _usage(trained: TrainedModel) -> str:
 The model takes features of the frozen backbone {way.backbone}, and `predict` computes them. That needs the backbone's
 weights, which are not in this folder: {name}, sha256 {digest}.
 """
-    return f"```\n{command}\n```\n\nMODEL is this folder. {how}.\n{needs}"
+    measure = "Where the labels are known, `farfield evaluate MODEL DATA` measures how good the model is."
+    return f"```\n{command}\n```\n\nMODEL is this folder. {how}. {measure}\n{needs}"
 
 
 def _card(plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel) -> str:
