@@ -80,3 +80,20 @@ def test_a_taken_folder_comes_without_the_notes(farfield: Command, table: list[s
     again = farfield("bench", *table, *SMALL)
     assert again.code == 2
     assert len(again.err.strip().splitlines()) == 1, again.err
+
+
+def test_another_metric_can_lead_in_bench_and_in_report(farfield: Command, table: list[str], tmp_path: Path) -> None:
+    ran = farfield("bench", *table, *SMALL, "--metric", "auroc", "--quiet")
+    assert ran.out.startswith("AUROC on held-out domains (higher is better); rounds chosen by")
+    assert "AUROC on held-out domains by round" in (tmp_path / "b" / "report.html").read_text()
+    again = farfield("report", "b", "--metric", "f1")
+    assert again.out.startswith("macro-F1 in % on held-out domains")
+    assert farfield("report", "b").out.startswith("accuracy in % on held-out domains")
+
+
+def test_a_metric_that_is_none_is_refused_before_anything_runs(
+    farfield: Command, table: list[str], tmp_path: Path
+) -> None:
+    ran = farfield("bench", *table, *SMALL, "--metric", "sharpness")
+    assert (ran.code, (tmp_path / "b").exists()) == (2, False)
+    assert "there is no metric 'sharpness' for a classification; choose one of accuracy, macro_f1" in ran.err

@@ -146,7 +146,8 @@ def _domains(frame: DataFrame, domain: str | None) -> Texts:
     if domain is None:
         return np.full(len(frame), "", dtype=object)
     texts = as_text(frame[domain])
-    return texts.where(texts.notna(), NO_DOMAIN).to_numpy(dtype=object)
+    named: Texts = texts.where(texts.notna(), NO_DOMAIN).to_numpy(dtype=object)
+    return named
 
 
 def _names(path: Path) -> Mapping[str, Any] | Sequence[str]:

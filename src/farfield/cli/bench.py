@@ -31,8 +31,9 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.images import Features, ImageSize
 from farfield.cli.progress import SweepDisplay
-from farfield.cli.settings import comma_list, communication_list, parse_settings, seed_list
+from farfield.cli.settings import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
+from farfield.report.values import metric_named
 
 ENGINES = {"local": "all clients on this machine, in one process or in N workers of one thread each"}
 
@@ -99,6 +100,7 @@ def bench(
             f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
+    metric: Metric = None,
     features: Features = None,
     image_size: ImageSize = None,
     preset: Annotated[
@@ -172,6 +174,7 @@ def bench(
     }
     plan = make_plan(loaded, **presets.with_preset(preset, given))
     check_counts(workers, parallel, checkpoint_every)
+    metric_named(plan.kind, metric)
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
     try:
@@ -186,6 +189,7 @@ def bench(
                     parallel=parallel,
                     checkpoint_every=checkpoint_every,
                     observer=display,
+                    metric=metric,
                 )
     except KeyboardInterrupt:
         messages.print(
