@@ -97,3 +97,11 @@ def test_a_metric_that_is_none_is_refused_before_anything_runs(
     ran = farfield("bench", *table, *SMALL, "--metric", "sharpness")
     assert (ran.code, (tmp_path / "b").exists()) == (2, False)
     assert "there is no metric 'sharpness' for a classification; choose one of accuracy, macro_f1" in ran.err
+
+
+def test_train_names_the_bench_with_the_same_groups(farfield: Command, tmp_path: Path) -> None:
+    write(visits(60).assign(patient=[f"p{i // 6}-{i % 3}" for i in range(60)]), tmp_path / "v.csv")
+    ran = farfield("train", "--data", "v.csv", *COLUMNS, "--group", "patient", "--rounds", "1", "--out", "m")
+    assert ran.code == 0, ran.err
+    assert "--group patient" in ran.out
+    assert farfield("predict", "m", "v.csv").code == 0

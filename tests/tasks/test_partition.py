@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from farfield.models.randomness import generator
-from farfield.tasks.clients.partition import Clients, Partition, Shard, make_clients, split_rows
+from farfield.tasks.clients.dealing import split_rows
+from farfield.tasks.clients.partition import Clients, Partition, Shard, make_clients
 from farfield.tasks.task import Domain, TaskKind
 
 

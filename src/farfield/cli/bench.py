@@ -23,6 +23,7 @@ from farfield.cli.data_options import (
     DomainColumn,
     Drop,
     DropMissingLabels,
+    Group,
     Label,
     LeastRows,
     TableOptions,
@@ -49,6 +50,7 @@ def bench(
     categorical: Categorical = None,
     drop_missing_labels: DropMissingLabels = False,
     least_rows: LeastRows = None,
+    group: Group = None,
     algorithms: Annotated[
         str | None,
         typer.Option(
@@ -153,7 +155,7 @@ def bench(
     if task is None and data is None and preset is None:
         raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
     name = presets.load(str(preset)).task if task is None and data is None else task
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group)
     loaded = find_task(name, data, options, features, image_size)
     given = {
         "algorithms": comma_list(algorithms),

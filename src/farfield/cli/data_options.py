@@ -39,6 +39,15 @@ Drop = Annotated[
 Categorical = Annotated[
     list[str] | None, typer.Option("--categorical", help="A column of numbers that are codes of categories.")
 ]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        help="The table's column of what belongs together (a patient, a burst of pictures): rows of one value train "
+        "together or validate together. It is no feature.",
+        show_default=False,
+    ),
+]
 DropMissingLabels = Annotated[
     bool, typer.Option("--drop-missing-labels", help="Leave out rows of the table without a label.")
 ]
@@ -57,6 +66,7 @@ class TableOptions:
     categorical: Sequence[str] = ()
     drop_missing_labels: bool = False
     least_rows: int | None = None
+    group: str | None = None
 
     @property
     def given(self) -> list[str]:
@@ -67,6 +77,7 @@ class TableOptions:
             "--categorical": self.categorical,
             "--drop-missing-labels": self.drop_missing_labels,
             "--least-rows": self.least_rows,
+            "--group": self.group,
         }
         return [option for option, value in named.items() if value]
 
@@ -137,4 +148,5 @@ def _table(path: Path, options: TableOptions) -> Task:
         categorical=options.categorical,
         drop_missing_labels=options.drop_missing_labels,
         least_rows=options.least_rows,
+        group=options.group,
     )

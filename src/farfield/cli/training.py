@@ -25,6 +25,7 @@ from farfield.cli.data_options import (
     DomainColumn,
     Drop,
     DropMissingLabels,
+    Group,
     Label,
     LeastRows,
     TableOptions,
@@ -46,6 +47,7 @@ def train(
     categorical: Categorical = None,
     drop_missing_labels: DropMissingLabels = False,
     least_rows: LeastRows = None,
+    group: Group = None,
     algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
     communications: Annotated[
@@ -67,7 +69,7 @@ def train(
     """Train one method on all domains and write a model folder: weights and a card."""
     for path in use_file or []:
         use(path)
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group)
     loaded = find_task(task, data, options, features, image_size)
     bar = Progress(
         TextColumn("{task.description}"),
@@ -143,6 +145,7 @@ def _bench_command(task: str | None, data: Path | None, table: TableOptions, oth
         "--categorical": table.categorical,
         "--drop-missing-labels": table.drop_missing_labels,
         "--least-rows": table.least_rows,
+        "--group": table.group,
         **others,
     }
     for option, value in given.items():

@@ -53,7 +53,7 @@ def split_rows(y: Tensor, fraction: float, generator: torch.Generator, kind: Tas
         _, label, counts = torch.unique(y, return_inverse=True, return_counts=True)
         # Classes in turn, each in shuffled order; the first of each class are taken.
         by_class = torch.split_with_sizes(order[torch.argsort(label[order], stable=True)], counts.tolist())
-        quotas = _class_quotas(counts, held)
+        quotas = class_quotas(counts, held)
         chosen = torch.cat([part[:quota] for part, quota in zip(by_class, quotas.tolist(), strict=True)])
     in_validation = torch.zeros(rows, dtype=torch.bool)
     in_validation[chosen] = True
@@ -107,7 +107,7 @@ def _fill_empty(owner: NDArray[np.int64], clients: int) -> None:
         sizes[empty] += 1
 
 
-def _class_quotas(counts: Tensor, held: int) -> Tensor:
+def class_quotas(counts: Tensor, held: int) -> Tensor:
     """How many of `held` rows each class gives: its proportional share, rounded by largest remainder."""
     rows = int(counts.sum())
     quotas = counts * held // rows

@@ -24,11 +24,10 @@ from torch import Tensor
 
 from farfield.math.splits import split_domains
 from farfield.models.randomness import generator
-from farfield.tasks.clients.dealing import Dealt, check_fraction, deal_by_class, deal_evenly, deal_in_order, split_rows
+from farfield.tasks.clients.dealing import Dealt, check_fraction, deal_by_class, deal_evenly, deal_in_order
+from farfield.tasks.clients.validation import OFFICIAL, split_domain
 from farfield.tasks.task import Domain, TaskKind
 
-#: Validation rows as the data set itself sets them aside, instead of a share drawn by the seed.
-OFFICIAL: Literal["official"] = "official"
 PartitionKind = Literal["domain", "split", "split-published", "dirichlet", "sub-environments", "iid", "pooled"]
 #: Rows of one client by domain: (domain name, int64 row numbers, ascending).
 Segments = tuple[tuple[str, Tensor], ...]
@@ -212,17 +211,6 @@ class Clients(Sequence[Shard]):
         )
 
 
-def official_rows(domain: Domain) -> tuple[Tensor, Tensor]:
-    """Training and validation rows as the data set's own split has them."""
-    if domain.validation is None:
-        raise ValueError("the data set has no official split; give a share of the rows for validation, such as 0.1")
-    part = torch.zeros(len(domain), dtype=torch.int8)
-    part[domain.validation] = 1
-    if domain.outside is not None:
-        part[domain.outside] = 2
-    return (part == 0).nonzero().squeeze(1), (part == 1).nonzero().squeeze(1)
-
-
 def make_clients(
     domains: Sequence[Domain],
     *,
@@ -249,10 +237,7 @@ def make_clients(
     train, held = [], []
     for domain in domains:
         try:
-            if validation == OFFICIAL:
-                rows = official_rows(domain)
-            else:
-                rows = split_rows(domain.y, validation, generator(seed, "validation", domain.name), kind)
+            rows = split_domain(domain, validation, generator(seed, "validation", domain.name), kind)
         except ValueError as error:
             raise ValueError(f"domain '{domain.name}': {error}") from None
         train.append(rows[0])
