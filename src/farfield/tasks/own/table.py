@@ -21,6 +21,7 @@ from farfield.models.spec import ModelSpec
 from farfield.tasks.own.columns import FEW_LEVELS, as_text, describe_columns, encode, encode_unlabelled, found_type
 from farfield.tasks.own.columns import levels_of as text_levels
 from farfield.tasks.own.copies import copies_noted
+from farfield.tasks.own.doubts import id_columns, id_notes, leak_notes, spelling_notes
 from farfield.tasks.own.groups import Codes, group_codes, group_notes
 from farfield.tasks.own.preparation import Column, FittedTable, Matrix, TablePreparation
 from farfield.tasks.own.table_file import TableError, need_columns, read_frame, rows_named, table_name
@@ -99,8 +100,13 @@ def task_from_frame(
         raise TableError(f"no column is left to learn from beside the label '{label}' and the domain '{domain}'")
     kind, classes, y = _labels(frame[label], label, kind, notes)
     rows_of = _rows_by_domain(frame[domain])
-    notes += _warnings(frame, columns, label, classes, y, rows_of)
     x = encode(frame, columns)
+    ids = id_columns(x, columns, rows_of)
+    notes += id_notes(ids, notes)
+    notes += _spellings(frame, label, domain, classes)
+    notes += _warnings(frame, columns, label, classes, y, rows_of)
+    notes += leak_notes(x, columns, label, classes, y.numpy(), notes)
+    notes += _repeated(frame, [c.name for c in columns if c.name not in ids], label, rows_of, list(ids))
     codes = None if group is None else _groups(frame[group], group, rows_of, notes)
     domains = tuple(
         Domain(
@@ -281,13 +287,28 @@ def _warnings(
                     f"column '{column.name}' tells the label '{label}' in every row where it has a value; if it was "
                     f"recorded after the label was known, leave it out with --drop '{column.name}'"
                 )
-    return notes + _repeated(frame, [c.name for c in columns], label, rows_of)
+    return notes
 
 
-def _repeated(frame: DataFrame, features: list[str], label: str, rows_of: dict[str, np.ndarray]) -> list[str]:
-    """Rows that occur more than once, in two domains or in one."""
+def _spellings(frame: DataFrame, label: str, domain: str, classes: Sequence[str]) -> list[str]:
+    named = [(f"the label '{label}'", label)] * bool(classes) + [(f"the domain '{domain}'", domain)]
+    notes = []
+    for what, column in named:
+        counts = as_text(frame[column]).value_counts()
+        notes += spelling_notes(what, {name: int(counts[name]) for name in sorted(counts.index)})
+    return notes
+
+
+def _repeated(
+    frame: DataFrame, features: list[str], label: str, rows_of: dict[str, np.ndarray], ids: Sequence[str]
+) -> list[str]:
+    """Rows that occur more than once, in two domains or in one, whatever number each of them got."""
     import pandas as pd
+
+    if not features:  # rows that have nothing but a number
+        return []
 
     key = pd.util.hash_pandas_object(frame[[*features, label]].astype(str), index=False).to_numpy()
     owner = _owners(rows_of, len(frame))
-    return copies_noted(key, owner, list(rows_of), lambda rows: rows_named(frame.index[rows]))
+    aside = f" and {', '.join(repr(name) for name in ids)} aside" if ids else ""
+    return copies_noted(key, owner, list(rows_of), lambda rows: rows_named(frame.index[rows]), aside)
