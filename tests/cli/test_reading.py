@@ -105,3 +105,34 @@ def test_train_names_the_bench_with_the_same_groups(farfield: Command, tmp_path:
     assert ran.code == 0, ran.err
     assert "--group patient" in ran.out
     assert farfield("predict", "m", "v.csv").code == 0
+
+
+def test_predict_counts_rows_from_one_as_the_notes_do(farfield: Command, table: list[str], tmp_path: Path) -> None:
+    farfield("train", *table, "--rounds", "1", "--out", "m")
+    frame = visits(9)
+    frame.loc[0, "ward"] = "maternity"
+    write(frame, tmp_path / "new.csv")
+    ran = farfield("predict", "m", "new.csv")
+    assert "'maternity' in row 1," in ran.err
+    assert [line.split(",")[0] for line in ran.out.splitlines()] == ["row", *map(str, range(1, 10))]
+    assert "counted from 1" in " ".join(farfield("predict", "--help").out.split())
+
+
+def test_a_folder_that_is_taken_names_the_ways_out(farfield: Command, table: list[str]) -> None:
+    farfield("bench", *table, *SMALL, "--quiet")
+    again = " ".join(farfield("bench", *table, *SMALL).err.split())
+    assert "'b' holds this bench already; go on with --resume, replace it with --fresh, or choose another" in again
+    other = " ".join(farfield("bench", *table, *SMALL, "--validation", "0.2").err.split())
+    assert "validation is 0.1 there and 0.2 here; leave the setting as it was and add --resume, replace" in other
+    farfield("train", *table, "--rounds", "1", "--out", "m")
+    assert "add --resume to go on" in farfield("train", *table, "--rounds", "1", "--out", "m").err
+    assert "add --resume" in farfield("train", *table, "--rounds", "2", "--out", "m").err
+
+
+@pytest.mark.parametrize("name", ["visits.xlsx", "visits.XLS", "visits.ods"])
+def test_a_spreadsheet_is_to_be_saved_as_csv(farfield: Command, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+    ran = farfield("bench", "--data", name, *COLUMNS)
+    assert ran.code == 2
+    assert f"'{name}' is a spreadsheet" in ran.err
+    assert "save its sheet as CSV" in " ".join(ran.err.split())

@@ -34,6 +34,8 @@ VALIDATION_CLIENTS = 100
 MISSED_ROUNDS = 3
 #: In a run's folder: the numbers by which its rows were prepared.
 PREPARATION = "preparation.json"
+#: Seconds between two signs of life within a round.
+TELL_EVERY = 0.5
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Progress:
     rounds: int
     loss: float | None = None
     validation: float | None = None
+    #: Inside a round: what the clients are asked, how many have answered, and how many were asked.
+    phase: str | None = None
+    answered: int = 0
+    asked: int = 0
 
 
 Watch = Callable[[Progress], None]
@@ -140,6 +146,16 @@ class _Run:
         self.lower_is_better = plan.kind == "regression"
         self.headline = "loss" if self.lower_is_better else "accuracy"
         self.best = -math.inf
+        self.loss: float | None = None
+        self.begun, self.told = 0, -math.inf
+        fed.heard = self._heard
+
+    def _heard(self, phase: str, answered: int, asked: int) -> None:
+        """Pass a client's answer on to whoever watches, but not more often than anybody can read."""
+        now = time.monotonic()
+        if now - self.told >= TELL_EVERY:
+            self.told = now
+            self.watch(Progress(self.job, self.begun, self.rounds, self.loss, self.validation, phase, answered, asked))
 
     def to_the_end(self, state: State) -> dict[str, Any]:
         state = self._resumed(state)
@@ -183,6 +199,7 @@ class _Run:
         number = state.round + 1
         clients = cohort(self.job.seed, number, self.fed.clients, self.cohort_size)
         self.fed.begin(number, clients)
+        self.begun = state.round
         started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
         try:
             after = self.algorithm.round(self.fed, state)
@@ -206,7 +223,8 @@ class _Run:
         if number % self.every == 0 or number == self.rounds:
             row |= self._evaluate(after, number)
         self.records.add_round(row)
-        self.watch(Progress(self.job, number, self.rounds, row.get("loss"), self.validation))
+        self.loss, self.told = loss, time.monotonic()
+        self.watch(Progress(self.job, number, self.rounds, loss, self.validation))
         return after
 
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:

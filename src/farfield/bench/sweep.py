@@ -81,10 +81,12 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
     changed = difference(read_config(out / BENCH), config)
     if changed:
         what = "cannot resume it with another configuration" if resume else "holds another bench"
-        way = "leave the setting as it was, or choose another --out"
+        way = "leave the setting as it was and add --resume, replace it with --fresh, or choose another --out"
         raise RecordsError(f"'{out}' {what}: {changed}; {way}")
     if not resume:
-        raise RecordsError(f"'{out}' holds this bench already; add --resume to go on, or choose another --out")
+        raise RecordsError(
+            f"'{out}' holds this bench already; go on with --resume, replace it with --fresh, or choose another --out"
+        )
 
 
 def _remove_sweep(out: Path) -> None:

@@ -149,7 +149,10 @@ def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -
     if run.exists:
         changed = difference(run.config, plan.job_config(job))
         if changed:
-            raise RecordsError(f"'{out}' holds another training: {changed}; choose another --out")
+            raise RecordsError(
+                f"'{out}' holds another training: {changed}; choose another --out, or leave the setting as it was "
+                "and add --resume"
+            )
         if not resume:
             raise RecordsError(f"'{out}' holds this training already; add --resume to go on, or choose another --out")
     elif out.exists() and any(out.iterdir()):

@@ -86,7 +86,7 @@ def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ArrayError(
-            f"domain '{domain}' has a label that is not finite, at position {int((~np.isfinite(y)).argmax())}"
+            f"domain '{domain}' has a label that is not finite, in row {int((~np.isfinite(y)).argmax()) + 1}"
         )
     return x, y
 
@@ -130,7 +130,7 @@ def _with_groups(domains: Sequence[Domain], group: Mapping[str, Any]) -> tuple[t
 
 
 def _notes(domains: Sequence[Domain]) -> tuple[str, ...]:
-    """Rows that occur more than once; counted from 0 in their domain."""
+    """Rows that occur more than once; counted from 1 in their domain, as everywhere."""
     size = sum(domain.x.nbytes for domain in domains)
     if size > MOST_BYTES:
         return (f"the arrays have {size / 1e6:,.0f} MB and were not searched for rows that occur twice",)
@@ -140,7 +140,7 @@ def _notes(domains: Sequence[Domain]) -> tuple[str, ...]:
 
     def first(rows: Rows) -> str:
         number = int(owner[rows[0]])
-        return f"first row {rows[0] - starts[number]} of '{domains[number].name}'"
+        return f"first row {rows[0] - starts[number] + 1} of '{domains[number].name}'"
 
     return tuple(copies_noted(key, owner, [domain.name for domain in domains], first))
 
