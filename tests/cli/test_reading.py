@@ -136,3 +136,12 @@ def test_a_spreadsheet_is_to_be_saved_as_csv(farfield: Command, tmp_path: Path, 
     assert ran.code == 2
     assert f"'{name}' is a spreadsheet" in ran.err
     assert "save its sheet as CSV" in " ".join(ran.err.split())
+
+
+def test_a_bench_goes_on_although_its_notes_are_worded_otherwise(
+    farfield: Command, table: list[str], tmp_path: Path
+) -> None:
+    farfield("bench", *table, *SMALL, "--quiet")
+    plan = tmp_path / "b" / "bench.toml"
+    plan.write_text(plan.read_text().replace("was left out", "was not used"))
+    assert farfield("bench", *table, *SMALL, "--quiet", "--resume").code == 0

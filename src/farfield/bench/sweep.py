@@ -78,7 +78,9 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_config(out / BENCH, config)
         return
-    changed = difference(read_config(out / BENCH), config)
+    # Notes are words about the data, whose hash is compared: another version may put them otherwise.
+    before, now = ({k: v for k, v in of.items() if k != "notes"} for of in (read_config(out / BENCH), config))
+    changed = difference(before, now)
     if changed:
         what = "cannot resume it with another configuration" if resume else "holds another bench"
         way = "leave the setting as it was and add --resume, replace it with --fresh, or choose another --out"

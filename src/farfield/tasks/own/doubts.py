@@ -112,7 +112,8 @@ def _tells_class(values: Floats, column: Column, classes: Sequence[str], y: NDAr
         area = auroc(values[known], here)
         if max(area, 1 - area) >= TELLS:
             side = "above" if area > 0.5 else "below"
-            return f"almost tells the class: rows of '{name}' lie {side} those of {against} (AUROC {area:.3f})"
+            well = f"AUROC {max(area, 1 - area):.3f}"
+            return f"almost tells the class: rows of '{name}' lie {side} those of {against} ({well})"
     return None
 
 
