@@ -46,6 +46,7 @@ def test_domains_are_measured_apart_and_together(folder: Path, tmp_path: Path) -
     alone = ff.evaluate(folder, write(new[new["hospital"] == "ulm"], tmp_path / "ulm.csv"))
     assert alone.metrics == result.domains[0].metrics
     assert "| lyon | 20 |" in str(result)
+    assert "Average precision: of finding the rows of 'yes'." in str(result)
 
 
 def test_what_the_model_does_not_know_is_left_out_and_named(folder: Path, tmp_path: Path) -> None:

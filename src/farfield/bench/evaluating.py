@@ -41,7 +41,7 @@ class Evaluation:
         return self.overall.metrics
 
     def table(self) -> EvaluationTable:
-        return evaluation_table(self.kind, self.overall, self.domains)
+        return evaluation_table(self.kind, self.overall, self.domains, self.classes)
 
     def to_json(self) -> dict[str, Any]:
         named = {name: self.about[name] for name in ("task", "algorithm", "round") if name in self.about}

@@ -42,7 +42,9 @@ class Measured:
         }
 
 
-def evaluation_table(kind: str, overall: Measured, domains: Sequence[Measured]) -> EvaluationTable:
+def evaluation_table(
+    kind: str, overall: Measured, domains: Sequence[Measured], classes: Sequence[str] = ()
+) -> EvaluationTable:
     """All metrics of every domain and of all rows together; a dash where a metric is not defined."""
     lines = [*domains, overall]
     first = headline("regression" if kind == "regression" else "classification")
@@ -65,6 +67,8 @@ def evaluation_table(kind: str, overall: Measured, domains: Sequence[Measured]) 
         records.append({"domain": line.name, "rows": line.rows, **line.metrics, "low": low, "high": high})
     way = "Wilson's" if kind == "classification" else "a bootstrap"
     notes = [f"[95 %]: {way} interval over rows. It says how other rows of the same sites would do, not other sites."]
+    if len(classes) == 2 and "average_precision" in metrics:
+        notes.append(f"Average precision: of finding the rows of '{classes[1]}'.")
     if any(value is None for record in records for value in (record.get(m) for m in metrics)):
         notes.append("–: not defined there; AUROC and average precision need rows of two classes.")
     grid = Grid("Measured on labelled data", tuple(columns), tuple(rows), tuple(notes))
