@@ -121,7 +121,7 @@ def test_predict_counts_rows_from_one_as_the_notes_do(farfield: Command, table: 
 def test_a_folder_that_is_taken_names_the_ways_out(farfield: Command, table: list[str]) -> None:
     farfield("bench", *table, *SMALL, "--quiet")
     again = " ".join(farfield("bench", *table, *SMALL).err.split())
-    assert "'b' holds this bench already; go on with --resume, replace it with --fresh, or choose another" in again
+    assert "'b' holds this bench already; add --resume to go on or --fresh to replace it, or choose another" in again
     other = " ".join(farfield("bench", *table, *SMALL, "--validation", "0.2").err.split())
     assert "validation is 0.1 there and 0.2 here; leave the setting as it was and add --resume, replace" in other
     farfield("train", *table, "--rounds", "1", "--out", "m")

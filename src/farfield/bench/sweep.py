@@ -87,7 +87,7 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
         raise RecordsError(f"'{out}' {what}: {changed}; {way}")
     if not resume:
         raise RecordsError(
-            f"'{out}' holds this bench already; go on with --resume, replace it with --fresh, or choose another --out"
+            f"'{out}' holds this bench already; add --resume to go on or --fresh to replace it, or choose another --out"
         )
 
 
