@@ -9,7 +9,7 @@ result.report("report.html")
 from importlib.metadata import version
 
 from farfield.algorithms import FedAvg, register
-from farfield.bench import BenchResult, bench, load_model, train
+from farfield.bench import BenchResult, Evaluation, bench, evaluate, load_model, train
 from farfield.errors import UserError
 from farfield.models import ModelSpec
 from farfield.tasks import Domain, Task, task_from_arrays
@@ -21,11 +21,13 @@ __version__ = version("farfield")
 __all__ = [
     "BenchResult",
     "Domain",
+    "Evaluation",
     "FedAvg",
     "ModelSpec",
     "Task",
     "UserError",
     "bench",
+    "evaluate",
     "load_model",
     "read_folder",
     "read_table",

@@ -210,7 +210,7 @@ def test_a_fresh_bench_keeps_the_count_of_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "phrase"),
     [
-        (lambda x, y: (x.index_fill(0, torch.tensor([7]), float("nan")), y), "not finite in row 7"),
+        (lambda x, y: (x.index_fill(0, torch.tensor([7]), float("nan")), y), "not finite in row 8"),
         (lambda x, y: (x, y.index_fill(0, torch.tensor([0]), 3)), "class numbers from 0 to 2"),
         (lambda x, y: (x.double(), y), "float64"),
         (lambda x, y: (x[:, :2], y), "shape"),

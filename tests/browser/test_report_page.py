@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 import pytest
 
 from farfield.report.page import write_report
+from farfield.tasks.summary import DataSummary, DomainSummary
 from tests.browser.chromium import Chromium, executable
 from tests.report.sweeps import sweep
 
@@ -36,7 +38,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scores = {m: {d: [0.5 + 0.01 * i, 0.6 + 0.01 * i] for d in domains} for i, m in enumerate(methods)}
     failures = [{"algorithm": "scaffold", "held_out": LONG, "seed": 0, "error": f"ValueError: {LONG} {LONG}"}]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    return write_report(sweep(scores, task=LONG, failures=failures), path, today=date(2026, 3, 4))
+    sizes = tuple(DomainSummary(name=name, rows=10 + i, counts=(4, 6 + i)) for i, name in enumerate(domains))
+    data = DataSummary(task=LONG, kind="classification", classes=(LONG, "no"), domains=sizes, shape=(8,), columns=5)
+    made = replace(sweep(scores, task=LONG, failures=failures, notes=[f"column '{LONG}' was left out"]), data=data)
+    return write_report(made, path, today=date(2026, 3, 4))
 
 
 @pytest.fixture(scope="module")

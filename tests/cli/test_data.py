@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from farfield.cli import data as data_command
 from farfield.tasks.data_folder.catalogue import CATALOGUE
 from farfield.tasks.data_folder.data_set import RemoteFile
 from farfield.tasks.data_folder.store import VARIABLE
@@ -122,3 +124,16 @@ def test_a_bench_on_imported_digits_uses_the_tasks_own_partition(farfield: Comma
     (row,) = json.loads(Path("r.json").read_text())
     assert (row["held_out"], row["clients"]) == ("test", 100)
     load.cache_clear()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_list_cuts_no_name_whatever_the_width(width: int) -> None:
+    to = io.StringIO()
+    console = Console(file=to, width=width)
+    rows = [data_command._row(known) for known in CATALOGUE.values()]
+    console.print(data_command._listing(rows, width))
+    text = to.getvalue()
+    assert "…" not in text
+    listed = {line.split()[0] for line in text.splitlines() if line and not line.startswith(" ")}
+    assert set(CATALOGUE) <= listed
+    assert max(map(len, text.splitlines())) <= width

@@ -167,7 +167,7 @@ def test_pixels_as_an_array_give_what_their_files_give(farfield: Command, pixels
     np.save("x.npy", task.domains[0].x.numpy())
     from_array = list(csv.DictReader(io.StringIO(farfield("predict", "model", "x.npy").out)))
     from_files = list(rows(farfield("predict", "model", "sites/north").out).values())
-    assert [row.pop("row") for row in from_array] == [str(number) for number in range(16)]
+    assert [row.pop("row") for row in from_array] == [str(number) for number in range(1, 17)]
     assert from_array == from_files
 
 

@@ -42,7 +42,7 @@ def test_every_block_of_the_page_runs_in_order(
             assert line.startswith("$ farfield ")
             _command(line.removeprefix("$ "), monkeypatch)
             commands += 1
-    assert commands == 3
+    assert commands == 4
     assert (tmp_path / "visits-bench" / "report.html").exists()
     with (tmp_path / "predictions.csv").open() as file:
         predicted = [row["label"] for row in csv.DictReader(file)]

@@ -38,7 +38,7 @@ def test_the_example_of_image_folders_runs_from_top_to_bottom(
                 assert _run(ran[-1], monkeypatch) == 0, line
     assert names["task"].domain_names == ("beach", "field", "night")
     assert len(names["result"].rows) == 6
-    assert [words[1] for words in ran] == ["bench", "train", "predict", "predict"]
+    assert [words[1] for words in ran] == ["bench", "train", "predict", "predict", "evaluate"]
     assert (tmp_path / "sites-bench-2" / "report.html").exists()
     out = capsys.readouterr().out
     assert "fedprox" in out

@@ -46,7 +46,7 @@ def test_images_are_used_as_they_are() -> None:
         ({"a": (X, Y)}, {"classes": ["one"]}, "labels go from 0 to 1, but there are 1 classes"),
         ({"a": (X, Y - 1)}, {}, "labels go from -1 to 0"),
         ({"a": (X.astype(str), Y)}, {}, "both must hold numbers"),
-        ({"a": (X, np.where(Y == 1, np.nan, 0.0))}, {}, "a label that is not finite, at position 1"),
+        ({"a": (X, np.where(Y == 1, np.nan, 0.0))}, {}, "a label that is not finite, in row 2"),
     ],
 )
 def test_arrays_that_cannot_be_a_task_are_named(domains: object, options: dict[str, object], phrase: str) -> None:
@@ -65,10 +65,10 @@ def test_rows_that_occur_twice_are_noted_across_domains_and_inside_them(shape: t
     assert task_from_arrays("t", {"a": (a, Y), "b": (b, Y)}).notes == ()
     b[4] = a[2]
     (across,) = task_from_arrays("t", {"a": (a, Y), "b": (b, Y)}).notes
-    assert across.startswith("2 of 16 rows are the same in two or more domains (first row 2 of 'a')")
+    assert across.startswith("2 of 16 rows are the same in two or more domains (first row 3 of 'a')")
     b[4] = b[6]
     (inside,) = task_from_arrays("t", {"a": (a, Y), "b": (b, Y)}).notes
-    assert inside.startswith("2 of 16 rows occur twice or more in their own domain (2 in 'b'; first row 4 of 'b')")
+    assert inside.startswith("2 of 16 rows occur twice or more in their own domain (2 in 'b'; first row 5 of 'b')")
     b[5] = b[4]  # with another label
     assert task_from_arrays("t", {"a": (a, Y), "b": (b, Y)}).notes == (inside,)
 

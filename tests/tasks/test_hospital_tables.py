@@ -185,7 +185,7 @@ def test_words_are_fitted_on_the_given_rows_alone() -> None:
         preparation.fit([(domain, torch.tensor([], dtype=torch.int64))])
 
 
-def test_patients_with_several_stays_are_counted(folder: Path) -> None:
+def test_stays_of_a_patient_are_grouped_and_patients_in_two_domains_counted(folder: Path) -> None:
     _write_eicu(folder / "eicu", packed=False)
     assert load("eicu").notes == ()
     patient = pd.read_csv(folder / "eicu" / "patient.csv")
@@ -197,9 +197,12 @@ def test_patients_with_several_stays_are_counted(folder: Path) -> None:
     patient.to_csv(folder / "eicu" / "patient.csv", index=False)
     load.cache_clear()
     people = len(patient) - 1 - 2 - 2  # without the stay that has no outcome
-    shared, several = load("eicu").notes
+    task = load("eicu")
+    (shared,) = task.notes
     assert shared.startswith(f"1 of {people} patients have stays in two or more domains")
-    assert several.startswith(f"1 of {people} patients have two or more stays in a domain")
+    first = task.domain("hospital 1").groups
+    assert first is not None
+    assert sorted(first.unique(return_counts=True)[1].tolist())[-2:] == [1, 3]
 
 
 @pytest.mark.parametrize("name", ["pacs", "vlcs", "office-home", "office-caltech10", "domainnet"])
@@ -255,10 +258,12 @@ def test_eicu_mortality_leaves_out_what_is_known_only_afterwards(folder: Path) -
     assert task.notes[0] == "2 stays of hospitals without a region were left out"
     assert task.classes == ("alive", "expired")
     # row 8 is in the first region, as is 12; row 9 is in the second
-    assert [note.split(":")[0] for note in task.notes[-2:]] == [
-        "1 of 43 patients have stays in two or more domains",
-        "1 of 43 patients have two or more stays in a domain",
-    ]
+    assert task.notes[-1].startswith(
+        "1 of 43 groups of 'uniquepid' have rows in two or more domains, the first 'same' in 'Midwest' and 'Northeast'"
+    )
+    midwest = task.domain("Midwest").groups
+    assert midwest is not None
+    assert len(midwest) - len(midwest.unique()) == 1
 
 
 @needs_data("heart_disease.csv")

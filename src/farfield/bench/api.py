@@ -15,6 +15,7 @@ from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep, collect
 from farfield.report.page import write_report
 from farfield.report.tables import ResultTable, result_table
+from farfield.report.values import metric_named
 from farfield.tasks import Task
 from farfield.tasks.images.features import open_task
 
@@ -22,8 +23,10 @@ from farfield.tasks.images.features import open_task
 class BenchResult:
     """What a bench found: `rows` (one a run), `table()`, `report(path)`, `json(path)`."""
 
-    def __init__(self, sweep: Sweep) -> None:
+    def __init__(self, sweep: Sweep, metric: str | None = None) -> None:
         self.sweep = sweep
+        #: What tables and report lead with: None is accuracy, or the loss of a regression.
+        self.metric = metric_named(sweep.plan["kind"], metric)
 
     @property
     def folder(self) -> Path:
@@ -37,16 +40,20 @@ class BenchResult:
     def failures(self) -> list[dict[str, Any]]:
         return self.sweep.failures
 
-    def table(self, rule: str | None = None) -> list[dict[str, Any]]:
+    def table(self, rule: str | None = None, metric: str | None = None) -> list[dict[str, Any]]:
         """One flat dict a method, ready for `pandas.DataFrame`. `rule` is the selection rule, the first by default."""
-        return self.results(rule).to_dicts()
+        return self.results(rule, metric).to_dicts()
 
-    def results(self, rule: str | None = None) -> ResultTable:
-        return result_table(self.sweep, rule or self.sweep.plan["rules"][0])
+    def results(self, rule: str | None = None, metric: str | None = None) -> ResultTable:
+        return result_table(self.sweep, rule or self.sweep.plan["rules"][0], self._metric(metric))
 
-    def report(self, path: str | Path | None = None) -> Path:
+    def report(self, path: str | Path | None = None, metric: str | None = None) -> Path:
         """Write the page; by default `report.html` in the bench's folder."""
-        return write_report(self.sweep, Path(path) if path is not None else self.folder / "report.html")
+        to = Path(path) if path is not None else self.folder / "report.html"
+        return write_report(self.sweep, to, metric=self._metric(metric))
+
+    def _metric(self, name: str | None) -> str | None:
+        return metric_named(self.sweep.plan["kind"], name) or self.metric
 
     def json(self, path: str | Path) -> Path:
         write_json(Path(path), self.rows)
@@ -83,6 +90,7 @@ def bench(
     out: str | Path | None = None,
     resume: bool = False,
     observer: Observer | None = None,
+    metric: str | None = None,
 ) -> BenchResult:
     """Leave-one-domain-out: every method, on every held-out domain, for every seed.
 
@@ -92,7 +100,7 @@ def bench(
     another size than 64.
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
-    (a temporary folder if none is given) and can be resumed from there.
+    (a temporary folder if none is given) and can be resumed from there. `metric` leads the tables and the report.
     """
     task = open_task(task, features=features, image_size=image_size)
     plan = make_plan(
@@ -115,6 +123,7 @@ def bench(
     )
     check_engine(engine, parallel)
     check_counts(workers, parallel, checkpoint_every)
+    metric = metric_named(plan.kind, metric)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume):
         return execute(
@@ -126,6 +135,7 @@ def bench(
             parallel=parallel,
             checkpoint_every=checkpoint_every,
             observer=observer,
+            metric=metric,
         )
 
 
@@ -139,6 +149,7 @@ def execute(
     parallel: int | None = None,
     checkpoint_every: int = 10,
     observer: Observer | None = None,
+    metric: str | None = None,
 ) -> BenchResult:
     """Run what is missing of a plan and read the whole back."""
     check_engine(engine, parallel)
@@ -159,4 +170,4 @@ def execute(
             checkpoint_every=checkpoint_every,
             observer=observer,
         )
-    return BenchResult(collect(folder, "bench"))
+    return BenchResult(collect(folder, "bench"), metric)

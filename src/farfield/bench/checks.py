@@ -33,5 +33,5 @@ def _check_examples(domain: Domain, where: str) -> None:
     if domain.x.dtype not in (torch.float32, torch.uint8):
         raise ValueError(f"{where} has examples of {domain.x.dtype}; give float32, or uint8 for pixels")
     if domain.x.is_floating_point() and not bool(torch.isfinite(domain.x).all()):
-        row = int((~torch.isfinite(domain.x.flatten(1))).any(dim=1).nonzero()[0])
+        row = int((~torch.isfinite(domain.x.flatten(1))).any(dim=1).nonzero()[0]) + 1
         raise ValueError(f"{where} has a value that is not finite in row {row}; mend or leave out such rows")

@@ -56,13 +56,8 @@ def read_examples(
     if len(paths) > 1:
         raise ExamplesError(f"'{paths[1]}' is one file too many: several at once are for images, else give one file")
     path = paths[0]
-    if preparation is None:
-        return Examples(_from_array(path, spec, way))
-    if isinstance(preparation, FittedWords):
-        return Examples(preparation.apply(_from_array(path, spec, way)))
-    if path.suffix in (".npy", ".npz"):
-        raw = fold(path, load_array(path).to(torch.float64), (len(preparation.columns),))
-        return Examples(preparation.apply(raw))
+    if not isinstance(preparation, FittedTable) or path.suffix in (".npy", ".npz"):
+        return Examples(from_array(path, spec, preparation, way))
     rows, notes = read_rows(path, preparation)
     return Examples(preparation.apply(rows), notes)
 
@@ -93,6 +88,17 @@ def _images(
             raise ExamplesError(f"'{path}' is no image, and {what}: give images, or one file of arrays")
     found = find_files(paths)
     return Examples(read_files(found, way), files=found.paths)
+
+
+def from_array(
+    path: Path, spec: ModelSpec, preparation: FittedTable | FittedWords | None, way: ImageInput | None
+) -> Tensor:
+    """The examples of a file of arrays, prepared."""
+    if isinstance(preparation, FittedTable):
+        raw = fold(path, load_array(path).to(torch.float64), (len(preparation.columns),))
+        return preparation.apply(raw)
+    x = _from_array(path, spec, way)
+    return x if preparation is None else preparation.apply(x)
 
 
 def _from_array(path: Path, spec: ModelSpec, way: ImageInput | None) -> Tensor:

@@ -30,6 +30,8 @@ from farfield.records import Checkpoint, RecordsError, RunFolder, difference
 VALIDATION_CLIENTS = 100
 #: A federation that misses its quorum this often in a row is not coming back by itself.
 MISSED_ROUNDS = 3
+#: Seconds between signs of life within a round.
+TELL_EVERY = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class Progress:
     rounds: int
     loss: float | None = None
     validation: float | None = None
+    #: Inside a round: what the clients are asked, how many have answered, and how many were asked.
+    phase: str | None = None
+    answered: int = 0
+    asked: int = 0
 
 
 Watch = Callable[[Progress], None]
@@ -112,6 +118,17 @@ class Rounds:
         self.lower_is_better = course.kind == "regression"
         self.headline = "loss" if self.lower_is_better else "accuracy"
         self.best = -math.inf
+        self.loss: float | None = None
+        self.begun, self.told = 0, -math.inf
+        fed.heard = self._heard
+
+    def _heard(self, phase: str, answered: int, asked: int) -> None:
+        """Pass a client's answer on to whoever watches, but not more often than anybody can read."""
+        now = time.monotonic()
+        if now - self.told >= TELL_EVERY:
+            self.told = now
+            rounds = self.course.rounds
+            self.watch(Progress(self.job, self.begun, rounds, self.loss, self.validation, phase, answered, asked))
 
     def to_the_end(self, state: State) -> dict[str, Any]:
         """Run what is left of it, write everything down, and return the result."""
@@ -157,6 +174,7 @@ class Rounds:
     def _round(self, state: State) -> State:
         number = state.round + 1
         clients = cohort(self.job.seed, number, self.fed.clients, self.course.cohort)
+        self.begun = state.round
         self.fed.begin(number, clients)
         started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
         try:
@@ -181,7 +199,8 @@ class Rounds:
         if number % self.course.evaluate_every == 0 or number == self.course.rounds:
             row |= self._evaluate(after, number)
         self.records.add_round(row)
-        self.watch(Progress(self.job, number, self.course.rounds, row.get("loss"), self.validation))
+        self.loss, self.told = row.get("loss"), time.monotonic()
+        self.watch(Progress(self.job, number, self.course.rounds, self.loss, self.validation))
         return after
 
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from farfield.algorithms.registry import check_parameter
 from farfield.errors import UserError
 from farfield.models import BACKBONES, ModelSpec, pin
 from farfield.tasks.augment import AUGMENTATIONS, NONE
-from farfield.tasks.clients.dealing import OFFICIAL
+from farfield.tasks.clients.validation import OFFICIAL
 from farfield.tasks.task import Task
 
 

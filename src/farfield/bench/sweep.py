@@ -23,9 +23,11 @@ from farfield.bench.plan import Job, Plan
 from farfield.bench.rounds import Progress
 from farfield.federation.workers import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
+from farfield.records.atomic import write_json
+from farfield.report.collect import BENCH, DATA
+from farfield.tasks.summary import summarise
 from farfield.tasks.task import Task
 
-BENCH = "bench.toml"
 FAILURE = "failure.json"
 
 
@@ -77,13 +79,17 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_config(out / BENCH, config)
         return
-    changed = difference(read_config(out / BENCH), config)
+    # Notes are words about the data, whose hash is compared: another version may put them otherwise.
+    before, now = ({k: v for k, v in of.items() if k != "notes"} for of in (read_config(out / BENCH), config))
+    changed = difference(before, now)
     if changed:
         what = "cannot resume it with another configuration" if resume else "holds another bench"
-        way = "leave the setting as it was, or choose another --out"
+        way = "leave the setting as it was and add --resume, replace it with --fresh, or choose another --out"
         raise RecordsError(f"'{out}' {what}: {changed}; {way}")
     if not resume:
-        raise RecordsError(f"'{out}' holds this bench already; add --resume to go on, or choose another --out")
+        raise RecordsError(
+            f"'{out}' holds this bench already; add --resume to go on or --fresh to replace it, or choose another --out"
+        )
 
 
 def _remove_sweep(out: Path) -> None:
@@ -92,7 +98,7 @@ def _remove_sweep(out: Path) -> None:
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
     shutil.rmtree(out / "runs", ignore_errors=True)
-    for name in (BENCH, "report.html"):
+    for name in (BENCH, DATA, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
@@ -113,6 +119,7 @@ def run_sweep(
 ) -> dict[Job, str]:
     """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
     observer = observer or Silent()
+    write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
     missing = missing_jobs(plan, task, out)
     total = len(list(plan.jobs(task)))
     observer.begin(total, total - len(missing))

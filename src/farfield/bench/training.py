@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from farfield.algorithms import State
 from farfield.bench.engines import check_engine, open_engine
+from farfield.bench.evaluating import Evaluation, evaluate
 from farfield.bench.examples import Examples, read_examples
 from farfield.bench.job import PREPARATION, run_job
 from farfield.bench.plan import Job, Plan, check_counts, make_plan
@@ -59,6 +60,10 @@ class TrainedModel:
         """
         return read_examples([Path(path) for path in paths], self.model.spec, self.preparation, self.input)
 
+    def evaluate(self, *data: str | Path, label: str | None = None, domain: str | None = None) -> Evaluation:
+        """How good the model is on labelled files; see `farfield.evaluate`."""
+        return evaluate(self, *data, label=label, domain=domain)
+
     def outputs(self, x: Tensor) -> Tensor:
         """Class probabilities (one column a class), or the predicted values of a regression, for examples.
 
@@ -97,9 +102,13 @@ def train(
     workers: int | None = None,
     checkpoint_every: int = 10,
     resume: bool = False,
+    ready: Callable[[Plan], None] = lambda _: None,
     watch: Watch = lambda _: None,
 ) -> Path:
-    """Train on every domain and keep the model of the round with the best source validation. Returns the folder."""
+    """Train on every domain and keep the model of the round with the best source validation. Returns the folder.
+
+    `ready` is called when everything was checked, before the first round.
+    """
     task = open_task(task, features=features, image_size=image_size)
     out = Path(out)
     check_engine(engine, None)
@@ -125,6 +134,7 @@ def train(
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)
     best = Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
+    ready(plan)
     with open_engine(engine, plan, task, workers) as factory:
         result = run_job(
             plan,
@@ -145,7 +155,10 @@ def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -
     if run.exists:
         changed = difference(run.config, plan.job_config(job))
         if changed:
-            raise RecordsError(f"'{out}' holds another training: {changed}; choose another --out")
+            raise RecordsError(
+                f"'{out}' holds another training: {changed}; choose another --out, or leave the setting as it was "
+                "and add --resume"
+            )
         if not resume:
             raise RecordsError(f"'{out}' holds this training already; add --resume to go on, or choose another --out")
     elif out.exists() and any(out.iterdir()):
@@ -254,7 +267,8 @@ def _usage(trained: TrainedModel) -> str:
 The model takes features of the frozen backbone {way.backbone}, and `predict` computes them. That needs the backbone's
 weights, which are not in this folder: {name}, sha256 {digest}.
 """
-    return f"```\n{command}\n```\n\nMODEL is this folder. {how}.\n{needs}"
+    measure = "Where the labels are known, `farfield evaluate MODEL DATA` measures how good the model is."
+    return f"```\n{command}\n```\n\nMODEL is this folder. {how}. {measure}\n{needs}"
 
 
 def _card(plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel) -> str:

@@ -24,16 +24,19 @@ from farfield.cli.data_options import (
     DomainColumn,
     Drop,
     DropMissingLabels,
+    Group,
     Label,
     LeastRows,
     TableOptions,
     find_task,
+    print_reading,
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.images import Features, ImageSize
 from farfield.cli.progress import SweepDisplay
-from farfield.cli.settings import comma_list, communication_list, parse_settings, seed_list
+from farfield.cli.settings import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
+from farfield.report.values import metric_named
 
 
 def bench(
@@ -47,6 +50,7 @@ def bench(
     categorical: Categorical = None,
     drop_missing_labels: DropMissingLabels = False,
     least_rows: LeastRows = None,
+    group: Group = None,
     algorithms: Annotated[
         str | None,
         typer.Option(
@@ -98,6 +102,7 @@ def bench(
             f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
+    metric: Metric = None,
     features: Features = None,
     image_size: ImageSize = None,
     preset: Annotated[
@@ -150,7 +155,7 @@ def bench(
     if task is None and data is None and preset is None:
         raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
     name = presets.load(str(preset)).task if task is None and data is None else task
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group)
     loaded = find_task(name, data, options, features, image_size)
     given = {
         "algorithms": comma_list(algorithms),
@@ -171,20 +176,24 @@ def bench(
     }
     plan = make_plan(loaded, **presets.with_preset(preset, given))
     check_counts(workers, parallel, checkpoint_every)
+    metric_named(plan.kind, metric)
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
     try:
-        with open_sweep(plan, folder, resume=resume, fresh=fresh), SweepDisplay(messages, quiet) as display:
-            result = execute(
-                plan,
-                loaded,
-                folder,
-                engine=engine,
-                workers=workers,
-                parallel=parallel,
-                checkpoint_every=checkpoint_every,
-                observer=display,
-            )
+        with open_sweep(plan, folder, resume=resume, fresh=fresh):
+            print_reading(loaded, plan.held_out, quiet=quiet)
+            with SweepDisplay(messages, quiet) as display:
+                result = execute(
+                    plan,
+                    loaded,
+                    folder,
+                    engine=engine,
+                    workers=workers,
+                    parallel=parallel,
+                    checkpoint_every=checkpoint_every,
+                    observer=display,
+                    metric=metric,
+                )
     except KeyboardInterrupt:
         messages.print(
             f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",

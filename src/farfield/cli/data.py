@@ -20,6 +20,8 @@ from farfield.tasks.data_folder.data_set import DataSet
 from farfield.tasks.data_folder.store import data_folder, data_folders
 
 app = typer.Typer(no_args_is_help=True, help="Which data sets are here; bring them in, get them, check them.")
+#: From this width on a terminal has room for every column of the list.
+WIDE = 110
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 
@@ -31,16 +33,24 @@ def ls(as_json: AsJson = False) -> None:
         print(json.dumps(rows, indent=2))
         return
     output.print(f"data folder: {', '.join(map(str, data_folders()))}", highlight=False, soft_wrap=True, markup=False)
+    output.print(_listing(rows, output.width))
+
+
+def _listing(rows: list[dict[str, Any]], width: int) -> Table:
+    """The table for a terminal. A narrow one has terms and ways in one column, so that no name has to be cut."""
+    narrow = width < WIDE
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "here", "where", "size", "terms", "how to get it"):
-        table.add_column(
-            column, no_wrap=column in ("name", "here", "size"), justify="right" if column == "size" else "left"
-        )
+    for column in ("name", "here", "size"):
+        longest = max(len(row["name"]) for row in rows) if column == "name" else None
+        table.add_column(column, no_wrap=True, min_width=longest, justify="right" if column == "size" else "left")
+    for column in ("terms; how to get it",) if narrow else ("where", "terms", "how to get it"):
+        table.add_column(column, overflow="fold")
     for row in rows:
         here = "yes" if row["here"] else "no"
         where = Path(row["path"]).name if row["path"] else ""
-        table.add_row(row["name"], here, escape(where), _size(row["bytes"]), row["terms"], escape(row["get"]))
-    output.print(table)
+        texts = (f"{row['terms']}; {row['get']}",) if narrow else (where, row["terms"], row["get"])
+        table.add_row(row["name"], here, _size(row["bytes"]), *map(escape, texts))
+    return table
 
 
 def _row(known: DataSet) -> dict[str, Any]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from farfield.cli.console import messages
 from farfield.errors import UserError
+from farfield.report.data import data_grid
+from farfield.report.formats import printable
 from farfield.tasks import Task, load_table
 from farfield.tasks.images.features import open_task
+from farfield.tasks.summary import summarise
 
 Data = Annotated[
     Path | None,
@@ -35,6 +39,15 @@ Drop = Annotated[
 Categorical = Annotated[
     list[str] | None, typer.Option("--categorical", help="A column of numbers that are codes of categories.")
 ]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        help="The table's column of what belongs together (a patient, a burst of pictures): rows of one value train "
+        "together or validate together. It is no feature.",
+        show_default=False,
+    ),
+]
 DropMissingLabels = Annotated[
     bool, typer.Option("--drop-missing-labels", help="Leave out rows of the table without a label.")
 ]
@@ -53,6 +66,7 @@ class TableOptions:
     categorical: Sequence[str] = ()
     drop_missing_labels: bool = False
     least_rows: int | None = None
+    group: str | None = None
 
     @property
     def given(self) -> list[str]:
@@ -63,6 +77,7 @@ class TableOptions:
             "--categorical": self.categorical,
             "--drop-missing-labels": self.drop_missing_labels,
             "--least-rows": self.least_rows,
+            "--group": self.group,
         }
         return [option for option, value in named.items() if value]
 
@@ -74,7 +89,7 @@ def find_task(
     features: str | None = None,
     image_size: int | None = None,
 ) -> Task:
-    """The task that was asked for; its notes are printed before anything runs."""
+    """The task that was asked for. Its notes are not printed here: a mistake elsewhere is one sentence and no more."""
     if data is None:
         if options.given:
             raise UserError(f"{options.given[0]} is for a table of yours, which --data names")
@@ -90,9 +105,24 @@ def find_task(
         raise UserError(f"'{data}' is a table; {option} is for images")
     else:
         task = _table(data, options)
-    for note in task.notes:
-        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
     return task
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """What must be said of data, a line each."""
+    for note in notes:
+        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def print_reading(task: Task, held_out: Sequence[str], *, quiet: bool = False) -> None:
+    """What was read, once everything was checked and before anything is trained: a table and the notes."""
+    if not quiet:
+        grid = data_grid(summarise(task, held_out))
+        # Title and notes stand outside: a table of few columns would fold them to its own width.
+        bare = replace(grid, title="", notes=())
+        for part in (Text(printable(grid.title)), bare.render(messages.width), *map(Text, grid.notes), Text()):
+            messages.print(part, highlight=False, soft_wrap=isinstance(part, Text))
+    print_notes(task.notes)
 
 
 def _folder(path: Path, options: TableOptions) -> Task:
@@ -118,4 +148,5 @@ def _table(path: Path, options: TableOptions) -> Task:
         categorical=options.categorical,
         drop_missing_labels=options.drop_missing_labels,
         least_rows=options.least_rows,
+        group=options.group,
     )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from farfield.cli import bench, catalogue, certs, data, deployment, report, training
+from farfield.cli import bench, catalogue, certs, data, deployment, evaluating, report, training
 from farfield.cli.console import messages
 from farfield.errors import UserError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command()(bench.bench)
 app.command()(training.train)
 app.command()(training.predict)
+app.command()(evaluating.evaluate)
 app.command()(report.report)
 app.command("list")(catalogue.list_)
 app.command()(catalogue.show)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from rich.console import Console
@@ -10,13 +11,79 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from farfield.bench.plan import Job
 from farfield.bench.rounds import Progress as RunProgress
+
+#: Where nobody watches a bar (a log file, CI), a run that is still at it says so after this many seconds.
+SILENCE = 60.0
+
+
+class _Elapsed(ProgressColumn):
+    """How long a line has been there; it ticks also while a round is long."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        return Text(_clock(task.elapsed or 0.0), style="progress.elapsed")
+
+
+def bars(console: Console, *, disable: bool = False) -> Progress:
+    """Lines that show how far runs are, how long they took and how long they will."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=8),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[figures]}"),
+        _Elapsed(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+        disable=disable,
+    )
+
+
+def figures(progress: RunProgress) -> str:
+    """Inside a round how many clients have answered, and the last known validation and loss.
+
+    In this order, because a narrow terminal cuts the end off.
+    """
+    parts = [] if progress.phase is None else [escape(f"{progress.phase} {progress.answered}/{progress.asked}")]
+    parts += [] if progress.validation is None else [f"val. {progress.validation:.3f}"]
+    parts += [] if progress.loss is None else [f"loss {progress.loss:.3f}"]
+    return " ".join(parts)
+
+
+class Heartbeat:
+    """For a log: a line about a run that goes on, when there was none for a while."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = self._last = time.monotonic()
+
+    def spoke(self) -> None:
+        self._last = time.monotonic()
+
+    def hear(self, progress: RunProgress) -> None:
+        now = time.monotonic()
+        if now - self._last < SILENCE:
+            return
+        self._last = now
+        inside = f", {progress.phase}: client {progress.answered} of {progress.asked}" if progress.phase else ""
+        self._console.print(
+            f"  … {progress.job}: {progress.round} of {progress.rounds} rounds{inside}, {_clock(now - self._began)}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 class SweepDisplay:
@@ -25,16 +92,8 @@ class SweepDisplay:
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet
         self._live = console.is_terminal and not quiet
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=10),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            transient=True,
-        )
+        self._bars = bars(console)
+        self._heartbeat = Heartbeat(console)
         self._total: TaskID | None = None
         self._runs: dict[Job, TaskID] = {}
         self._done = self._jobs = 0
@@ -58,14 +117,14 @@ class SweepDisplay:
 
     def progress(self, progress: RunProgress) -> None:
         if not self._live:
+            if not self._quiet:
+                self._heartbeat.hear(progress)
             return
         if progress.job not in self._runs:
             self._runs[progress.job] = self._bars.add_task(
                 escape(_short(progress.job)), total=progress.rounds, figures=""
             )
-        loss = "" if progress.loss is None else f"loss {progress.loss:.3f}"
-        validation = "" if progress.validation is None else f"val. {progress.validation:.3f}"
-        self._bars.update(self._runs[progress.job], completed=progress.round, figures=f"{loss} {validation}")
+        self._bars.update(self._runs[progress.job], completed=progress.round, figures=figures(progress))
         self._show_total()
 
     def _show_total(self) -> None:
@@ -83,6 +142,13 @@ class SweepDisplay:
             self._console.print(f"[red]failed[/] {escape(f'{job}: {error}')}", highlight=False)
         elif not self._live and not self._quiet:
             self._console.print(f"{self._done}/{self._jobs} {job}", highlight=False, markup=False)
+            self._heartbeat.spoke()
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
 
 
 def _short(job: Job) -> str:

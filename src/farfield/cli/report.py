@@ -9,6 +9,7 @@ import typer
 
 from farfield.bench.api import BenchResult
 from farfield.cli.console import output
+from farfield.cli.settings import Metric
 from farfield.report.collect import collect
 
 
@@ -16,10 +17,11 @@ def report(
     folder: Annotated[Path, typer.Argument(help="The folder that 'bench --out' named.")],
     to: Annotated[Path | None, typer.Option(help="Where to write the page; report.html in the folder.")] = None,
     rule: Annotated[str | None, typer.Option(help="Selection rule of the printed table.")] = None,
+    metric: Metric = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write a row a run to this file.")] = None,
 ) -> None:
     """Write the report of a bench, finished or not, and print its table."""
-    result = BenchResult(collect(folder, "report"))
+    result = BenchResult(collect(folder, "report"), metric)
     if json_file is not None:
         result.json(json_file)
     page = result.report(to)

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from farfield.errors import UserError
+
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        help="What the table and the report lead with: accuracy, macro_f1 (or f1), loss, auroc, average_precision, "
+        "ece, brier; of a regression loss, r2, mae. Default: accuracy, or loss. Rounds are chosen as before.",
+        show_default=False,
+    ),
+]
 
 
 def comma_list(text: str | None) -> list[str] | None:

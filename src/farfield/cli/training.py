@@ -12,7 +12,6 @@ from typing import Annotated, TextIO
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from farfield.algorithms import use
@@ -26,13 +25,17 @@ from farfield.cli.data_options import (
     DomainColumn,
     Drop,
     DropMissingLabels,
+    Group,
     Label,
     LeastRows,
     TableOptions,
     find_task,
+    print_notes,
+    print_reading,
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.images import Features, ImageSize
+from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.cli.settings import communication_list, parse_settings
 
 
@@ -46,6 +49,7 @@ def train(
     categorical: Categorical = None,
     drop_missing_labels: DropMissingLabels = False,
     least_rows: LeastRows = None,
+    group: Group = None,
     algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
     communications: Annotated[
@@ -68,25 +72,18 @@ def train(
     """Train one method on all domains and write a model folder: weights and a card."""
     for path in use_file or []:
         use(path)
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group)
     loaded = find_task(task, data, options, features, image_size)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}"),
-        TimeRemainingColumn(),
-        console=messages,
-        transient=True,
-        disable=not messages.is_terminal,
-    )
-    line = bar.add_task(f"{algorithm} on {loaded.name}", total=rounds, figures="")
+    bar = bars(messages, disable=not messages.is_terminal)
+    line = bar.add_task(escape(f"{algorithm} on {loaded.name}"), total=rounds, figures="", start=False)
+    heartbeat = Heartbeat(messages)
 
     def watch(progress: RunProgress) -> None:
+        if not messages.is_terminal:
+            heartbeat.hear(progress)
         bar.start()
-        loss = "" if progress.loss is None else f"loss {progress.loss:.3f}"
-        validation = "" if progress.validation is None else f"source val. {progress.validation:.3f}"
-        bar.update(line, total=progress.rounds, completed=progress.round, figures=f"{loss} {validation}")
+        bar.start_task(line)
+        bar.update(line, total=progress.rounds, completed=progress.round, figures=figures(progress))
 
     try:
         folder = train_model(
@@ -104,6 +101,7 @@ def train(
             workers=workers,
             checkpoint_every=checkpoint_every,
             resume=resume,
+            ready=lambda _: print_reading(loaded, ()),
             watch=watch,
         )
     except KeyboardInterrupt:
@@ -144,6 +142,7 @@ def _bench_command(task: str | None, data: Path | None, table: TableOptions, oth
         "--categorical": table.categorical,
         "--drop-missing-labels": table.drop_missing_labels,
         "--least-rows": table.least_rows,
+        "--group": table.group,
         **others,
     }
     for option, value in given.items():
@@ -169,13 +168,13 @@ def predict(
 ) -> None:
     """Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image.
 
-    DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array.
+    DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array. Rows are
+    counted from 1, the first below the header, here as in all messages.
     """
     trained = load_model(model)
     examples = trained.read(*data)
-    for note in examples.notes:
-        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
     outputs = trained.outputs(examples.x)
+    print_notes(examples.notes)
     if to is None:
         _write(sys.stdout, examples.files, trained.classes, outputs)
         return
@@ -184,9 +183,11 @@ def predict(
 
 
 def _write(to: TextIO, files: Sequence[str], classes: Sequence[str], outputs: Tensor) -> None:
-    """A line an example: its file or its number, then what the model says."""
+    """A line an example: its file or its number (1 is the first), then what the model says."""
     # A file's name may be any bytes; what is no text must not end the writing.
-    names: Sequence[object] = [os.fsencode(name).decode("utf-8", "replace") for name in files] or range(len(outputs))
+    names: Sequence[object] = [os.fsencode(name).decode("utf-8", "replace") for name in files] or range(
+        1, len(outputs) + 1
+    )
     first = "file" if files else "row"
     writer = csv.writer(to)
     if classes:

@@ -189,6 +189,8 @@ def _measure(
 
 
 def _report(activity: Activity, progress: Progress) -> None:
+    if progress.phase is not None:
+        return  # a sign of life within a round, which the sites' own output gives
     activity.add(
         "round",
         f"round {progress.round} of {progress.rounds}",

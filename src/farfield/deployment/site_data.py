@@ -21,7 +21,7 @@ from torch import Tensor
 from farfield.deployment.site_file import TABLE_KEYS, SiteFile, SiteFileError
 from farfield.errors import UserError
 from farfield.tasks import registry
-from farfield.tasks.clients.dealing import split_domain
+from farfield.tasks.clients.validation import split_domain
 from farfield.tasks.own.schema import AgreedSchema, SiteSchema, check_asked, describe, describe_examples, describe_task
 from farfield.tasks.task import Domain, TaskKind
 

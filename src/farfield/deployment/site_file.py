@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from farfield.errors import UserError
-from farfield.tasks.clients.dealing import OFFICIAL
+from farfield.tasks.clients.validation import OFFICIAL
 
 TABLE_KEYS = ("label", "drop", "categorical", "drop_missing_labels")
 

@@ -44,6 +44,8 @@ class Engine(ABC):
         self.events: list[Event] = []
         #: Rounds that did not count.
         self.skipped: set[int] = set()
+        #: Told the phase, how many clients have answered and how many were asked: a sign of life within a round.
+        self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +133,9 @@ class Engine(ABC):
         accepted: list[tuple[int, Reply]] = []
         problems: list[str] = []
         cost = Traffic(bytes_down={name: (model.nbytes + nbytes(shared)) * len(clients)}, bytes_up={name: 0})
-        for outcome in self._outcomes(name, model, shared, clients):
+        self.heard(name, 0, len(clients))
+        for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
+            self.heard(name, done, len(clients))
             cost.local_steps += outcome.steps
             cost.examples += outcome.examples
             cost.client_seconds += outcome.seconds

@@ -15,8 +15,11 @@ from typing import Any
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
 from farfield.records.sealed import count_look, open_sealed
+from farfield.tasks.summary import DataSummary
 
 BENCH = "bench.toml"
+#: What was read, for the top of the report; a bench of an older version has none.
+DATA = "data.json"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Sweep:
     events: list[dict[str, Any]]
     missing: int
     looks: int
+    data: DataSummary | None = None
 
 
 def collect(folder: Path, purpose: str) -> Sweep:
@@ -75,7 +79,16 @@ def collect(folder: Path, purpose: str) -> Sweep:
     order = {name: i for i, name in enumerate(plan["algorithms"])}
     domains = {name: i for i, name in enumerate(plan["held_out"])}
     rows.sort(key=lambda r: (order[r["algorithm"]], domains[r["held_out"]], r["seed"]))
-    return Sweep(folder, plan, rows, curves, failures, events, expected - found, looks)
+    return Sweep(folder, plan, rows, curves, failures, events, expected - found, looks, _data(folder / DATA))
+
+
+def _data(path: Path) -> DataSummary | None:
+    if not path.exists():
+        return None
+    try:
+        return DataSummary.model_validate_json(path.read_text())
+    except ValueError as error:
+        raise RecordsError(f"'{path}' is damaged: {' '.join(str(error).split())}") from error
 
 
 def _failure(run: Path) -> str:

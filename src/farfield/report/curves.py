@@ -15,14 +15,18 @@ from farfield.report.results import BASELINE, ResultTable
 Reading = Callable[[Curve, str], dict[int, float]]
 
 
-def held_out_curves(sweep: Sweep) -> list[Series]:
-    """The headline metric on held-out domains, by round."""
-    return _series(sweep, _held_out)
+#: What clients measure on their validation rows.
+VALIDATED = ("accuracy", "loss")
 
 
-def validation_curves(sweep: Sweep) -> list[Series]:
-    """The headline metric on the source domains' validation data, every domain counting the same, by round."""
-    return _series(sweep, _validation)
+def held_out_curves(sweep: Sweep, metric: str | None = None) -> list[Series]:
+    """A metric (the usual one if none is named) on held-out domains, by round."""
+    return _series(sweep, _held_out, metric)
+
+
+def validation_curves(sweep: Sweep, metric: str | None = None) -> list[Series]:
+    """A metric on the source domains' validation data, every domain counting the same, by round."""
+    return _series(sweep, _validation, metric)
 
 
 def difference_intervals(table: ResultTable) -> list[Interval]:
@@ -49,12 +53,16 @@ def styles(algorithms: list[str]) -> dict[str, int]:
     return {BASELINE: 0, **{name: i + 1 for i, name in enumerate(others)}}
 
 
-def _series(sweep: Sweep, reading: Reading) -> list[Series]:
-    metric = headline(sweep.plan["kind"])
+def _series(sweep: Sweep, reading: Reading, asked: str | None) -> list[Series]:
+    usual = headline(sweep.plan["kind"])
+    metric = asked or usual
+    # A domain may not define another metric at all (AUROC with one class only), and then no method has it there.
+    defined = {c.held_out for c in sweep.curves if metric == usual or reading(c, metric)}
     style = styles(sweep.plan["algorithms"])
     result = []
     for name in sweep.plan["algorithms"]:
-        runs = {(c.held_out, c.seed): reading(c, metric) for c in sweep.curves if c.algorithm == name}
+        of = [c for c in sweep.curves if c.algorithm == name and c.held_out in defined]
+        runs = {(c.held_out, c.seed): reading(c, metric) for c in of}
         if runs:
             # A method that makes many more rounds at equal local steps is drawn over the same width.
             scale = sweep.plan["rounds"] / sweep.plan.get("rounds_of", {}).get(name, sweep.plan["rounds"])

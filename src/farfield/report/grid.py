@@ -64,7 +64,7 @@ class Grid:
             notes.append(f"{len(left_out)} columns do not fit here; to_dicts() and the report have them.")
         widths, gap = self._fit(shown, width)
         table = RichTable(
-            title=Text(printable(self.title)),
+            title=Text(printable(self.title)) if self.title else None,
             caption=Text("\n".join(printable(note) for note in notes)) if notes else None,
             title_justify="left",
             caption_justify="left",

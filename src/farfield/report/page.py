@@ -19,7 +19,8 @@ from farfield.protocol.selection import RULES
 from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic
 from farfield.report.collect import Sweep
-from farfield.report.curves import difference_intervals, held_out_curves, validation_curves
+from farfield.report.curves import VALIDATED, difference_intervals, held_out_curves, validation_curves
+from farfield.report.data import data_grid
 from farfield.report.diagnostics import diagnostics_table
 from farfield.report.findings import findings, main_rule
 from farfield.report.formats import MISSING, is_percent, metric_label, plural, printable, public, rule_label, setting
@@ -27,6 +28,7 @@ from farfield.report.grid import Cell, Column, Grid
 from farfield.report.plots import Range, curves, differences
 from farfield.report.results import ResultTable
 from farfield.report.tables import cost_table, fairness_table, metric_table, result_table
+from farfield.tasks.summary import DataSummary
 
 #: Kinds of events shown; a federation that drops every reply would fill a book otherwise.
 SHOWN_EVENTS = 100
@@ -52,16 +54,19 @@ class Figure:
     caption: str
 
 
-def write_report(sweep: Sweep, path: Path, *, today: date | None = None) -> Path:
-    """Write the page of a sweep, finished or not, to `path` and return it. The date is the day of writing."""
+def write_report(sweep: Sweep, path: Path, *, today: date | None = None, metric: str | None = None) -> Path:
+    """Write the page of a sweep, finished or not, to `path` and return it. The date is the day of writing.
+
+    `metric` leads the page; accuracy, or the loss of a regression, if none is named.
+    """
     if path.is_dir():
         raise RecordsError(f"'{path}' is a folder; name a file for the report, such as '{path / 'report.html'}'")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, render_report(sweep, today or datetime.now(UTC).date()).encode("utf-8", "replace"))
+    write_atomic(path, render_report(sweep, today or datetime.now(UTC).date(), metric).encode("utf-8", "replace"))
     return path
 
 
-def render_report(sweep: Sweep, today: date) -> str:
+def render_report(sweep: Sweep, today: date, metric: str | None = None) -> str:
     """The page as text."""
     environment = Environment(
         loader=PackageLoader("farfield.report"),
@@ -73,8 +78,8 @@ def render_report(sweep: Sweep, today: date) -> str:
     )
     plan = sweep.plan
     rule = main_rule(plan)
-    main = result_table(sweep, rule)
-    others = [result_table(sweep, r) for r in plan["rules"] if r != rule]
+    main = result_table(sweep, rule, metric)
+    others = [result_table(sweep, r, metric) for r in plan["rules"] if r != rule]
     return environment.get_template("report.html.j2").render(
         task=public(plan["task"]),
         date=today.isoformat(),
@@ -82,13 +87,14 @@ def render_report(sweep: Sweep, today: date) -> str:
         findings=findings(sweep, main),
         main=main.grid(),
         main_rule=f"{rule_label(rule)}: {RULES[rule].description}",
-        curves=_curve_figures(sweep),
+        curves=_curve_figures(sweep, main.metric),
         differences=_difference_figure(main),
         others=[(rule_label(t.rule), RULES[t.rule].description, _without(t.grid(), main.notes())) for t in others],
         metrics=metric_table(sweep, rule).grid,
-        fairness=fairness_table(sweep, rule).grid,
+        fairness=fairness_table(sweep, rule, metric).grid,
         cost=cost_table(sweep).grid,
         diagnostics=told.grid if (told := diagnostics_table(sweep)) is not None else None,
+        data=None if sweep.data is None else _data(sweep.data),
         notes=[public(note) for note in plan.get("notes", ())],
         plan=_plan(plan),
         model=_model(plan["model"]),
@@ -100,6 +106,11 @@ def render_report(sweep: Sweep, today: date) -> str:
         events=_events(sweep),
         honesty=_honesty(sweep, rule),
     )
+
+
+def _data(data: DataSummary) -> Grid:
+    grid = data_grid(data)
+    return replace(grid, title=public(grid.title))
 
 
 def _without(grid: Grid, notes: tuple[str, ...]) -> Grid:
@@ -117,26 +128,26 @@ def _facts(plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _curve_figures(sweep: Sweep) -> list[Figure]:
+def _curve_figures(sweep: Sweep, metric: str) -> list[Figure]:
+    validated = metric if metric in VALIDATED else headline(sweep.plan["kind"])
     groups = [
-        ("held-out domains", "held-out", held_out_curves(sweep)),
-        ("source validation", "validation", validation_curves(sweep)),
+        ("held-out domains", "held-out", metric, held_out_curves(sweep, metric)),
+        ("source validation", "validation", validated, validation_curves(sweep, validated)),
     ]
-    axis = Range.of([series for _, _, series in groups])
     figures = []
-    for where, identity, series in groups:
+    for where, identity, shown, series in groups:
+        axis = Range.of([of for _, _, other, of in groups if other == shown])
         if axis is None or not series:
             figures.append(Figure(None, f"No round has a finite value on {where} in every run, so there is no curve."))
             continue
-        metric = headline(sweep.plan["kind"])
-        label = metric_label(metric, sweep.plan["kind"]) + (", %" if is_percent(metric) else "")
+        label = metric_label(shown, sweep.plan["kind"]) + (", %" if is_percent(shown) else "")
         svg = curves(
             series,
             axis,
             title=f"{label} on {where} by round",
             x_label="round",
             y_label=f"{label}, {where}",
-            metric=metric,
+            metric=shown,
             identity=identity,
         )
         banded = any(s.band for s in series)

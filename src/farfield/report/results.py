@@ -84,6 +84,8 @@ class ResultTable:
     unit: Literal["domains", "seeds"]
     #: The method that differences are to; None when the bench does not have it.
     baseline: str | None
+    #: What else must be said of the metric or the domains, a sentence each.
+    remarks: tuple[str, ...] = ()
 
     @property
     def higher_is_better(self) -> bool:
@@ -124,7 +126,7 @@ class ResultTable:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know to read the numbers, a sentence each."""
-        return (*self._unit_notes(), *self._difference_notes(), *self._gap_notes())
+        return (*self.remarks, *self._unit_notes(), *self._difference_notes(), *self._gap_notes())
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing

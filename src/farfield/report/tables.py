@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, pvariance
 from typing import Any
 
 from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness, headline
@@ -17,6 +17,7 @@ from farfield.report.formats import (
     MISSING,
     arrow,
     is_percent,
+    listed,
     metric_label,
     metric_value,
     number,
@@ -24,14 +25,21 @@ from farfield.report.formats import (
 )
 from farfield.report.grid import Cell, Column, Grid, Table
 from farfield.report.results import BASELINE, ResultLine, ResultTable
-from farfield.report.values import Key, check_rule, domain_summaries, is_reference, metric_values, overall_summary
+from farfield.report.values import (
+    METRICS,
+    Key,
+    check_rule,
+    domain_summaries,
+    is_reference,
+    metric_values,
+    overall_summary,
+    undefined_domains,
+)
 
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
 
-METRICS = {
-    "classification": ("accuracy", "macro_f1", "loss", "auroc", "average_precision", "ece", "brier"),
-    "regression": ("loss", "r2", "mae"),
-}
+#: Metrics whose values over domains can be compared as shares.
+_SHARES = frozenset({"accuracy", "macro_f1", "auroc", "average_precision"})
 
 #: Columns of the cost table: key of the row, heading, unit, and what a value is divided by.
 _COSTS = (
@@ -45,13 +53,17 @@ _COSTS = (
 )
 
 
-def result_table(sweep: Sweep, rule: str) -> ResultTable:
-    """The headline metric per method and held-out domain under `rule`, and paired differences to FedAvg."""
+def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTable:
+    """A metric per method and held-out domain under `rule`, and paired differences to FedAvg.
+
+    The metric is accuracy, or the loss of a regression, unless another is named. Domains where it is not defined are
+    left out, with a note; where it is defined nowhere, the usual one takes its place.
+    """
     plan = sweep.plan
     check_rule(sweep, rule)
-    metric = headline(plan["kind"])
+    metric, held_out, remarks = _leading(sweep, rule, metric)
     values = metric_values(sweep, rule, metric)
-    algorithms, held_out = list(plan["algorithms"]), tuple(plan["held_out"])
+    algorithms = list(plan["algorithms"])
     baseline = BASELINE if BASELINE in algorithms else None
     of_baseline = values[baseline] if baseline is not None else {}
     comparable = {a: v for a, v in values.items() if a != baseline and v.keys() & of_baseline.keys()}
@@ -70,7 +82,7 @@ def result_table(sweep: Sweep, rule: str) -> ResultTable:
         by_domain = domain_summaries(values[name], held_out)
         means = {d: s.mean for d, s in by_domain.items() if s is not None}
         worst_domain = _worst(means, HIGHER_IS_BETTER[metric])
-        failed = sum(f["algorithm"] == name for f in sweep.failures)
+        failed = sum(f["algorithm"] == name and f["held_out"] in held_out for f in sweep.failures)
         runs = len(values[name])
         lines.append(
             ResultLine(
@@ -96,7 +108,24 @@ def result_table(sweep: Sweep, rule: str) -> ResultTable:
         lines=tuple(lines),
         unit="domains" if len(held_out) > 1 else "seeds",
         baseline=baseline,
+        remarks=remarks,
     )
+
+
+def _leading(sweep: Sweep, rule: str, asked: str | None) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The metric to show, the domains to show it on, and what must be said of both."""
+    usual, held_out = headline(sweep.plan["kind"]), tuple(sweep.plan["held_out"])
+    if asked is None or asked == usual:
+        return usual, held_out, ()
+    label = metric_label(asked, sweep.plan["kind"])
+    without = undefined_domains(sweep, rule, asked)
+    domains = tuple(domain for domain in held_out if domain not in without)
+    if not domains:
+        return usual, held_out, (f"{label} is defined on no held-out domain, so {usual} stands here.",)
+    if not without:
+        return asked, held_out, ()
+    why = " (one class only)" if asked in ("auroc", "average_precision") else ""
+    return asked, domains, (f"{label} is not defined on {listed(without)}{why}; the table leaves that out.",)
 
 
 def metric_table(sweep: Sweep, rule: str) -> Table:
@@ -148,18 +177,18 @@ def metric_table(sweep: Sweep, rule: str) -> Table:
     )
 
 
-def fairness_table(sweep: Sweep, rule: str) -> Table:
+def fairness_table(sweep: Sweep, rule: str, metric: str | None = None) -> Table:
     """How evenly a method does over the held-out domains: variance and entropy (FedILC, table 3), and the gap.
 
     Entropy is of accuracies divided by their sum; it says nothing of losses, so a regression has none.
     """
-    results = result_table(sweep, rule)
-    metric, classification = results.metric, results.kind == "classification"
+    results = result_table(sweep, rule, metric)
+    metric, shares = results.metric, results.metric in _SHARES
     records, rows = [], []
     for line in results.lines:
         means = [s.mean for s in line.domains.values() if s is not None]
         usable = len(means) > 1 and all(math.isfinite(m) for m in means)
-        spread = fairness(means) if usable else {}
+        spread = _spread(means, shares) if usable else {}
         gap = max(means) - min(means) if usable else None
         records.append(
             {
@@ -167,7 +196,7 @@ def fairness_table(sweep: Sweep, rule: str) -> Table:
                 "rule": rule_label(rule),
                 "domains": len(means),
                 "variance": spread.get("variance"),
-                "entropy": spread.get("entropy") if classification else None,
+                "entropy": spread.get("entropy"),
                 "gap": gap,
                 "worst": line.worst,
                 "worst_domain": line.worst_domain,
@@ -176,32 +205,32 @@ def fairness_table(sweep: Sweep, rule: str) -> Table:
         variance, entropy = spread.get("variance"), spread.get("entropy")
         cells = [
             Cell(line.algorithm),
-            Cell(number(1000 * variance if variance is not None and classification else variance)),
+            Cell(number(1000 * variance if variance is not None and shares else variance)),
             Cell(f"{10 * entropy:.3f}" if entropy is not None else MISSING),
             Cell(metric_value(metric, gap)),
             Cell(metric_value(metric, line.worst), f"on {line.worst_domain}" if line.worst_domain is not None else ""),
         ]
-        rows.append(tuple(cells if classification else [*cells[:2], *cells[3:]]))
+        rows.append(tuple(cells if shares else [*cells[:2], *cells[3:]]))
     label = metric_label(metric, results.kind)
     unit = "%" if is_percent(metric) else ""
     columns = [
         Column("method", text=True),
-        Column("variance ↓", "× 1000" if classification else ""),
+        Column("variance ↓", "× 1000" if shares else ""),
         Column("entropy ↑", "× 10"),
         Column("best minus worst ↓", "points" if unit else ""),
         Column("worst domain", unit),
     ]
     notes = [f"Of the mean {label} on each of {len(results.domains)} held-out domains."]
-    if classification and len(results.domains) > 1:
+    if shares and len(results.domains) > 1:
         most = 10 * math.log(len(results.domains))
-        notes.append(f"Scaled as in FedILC's table 3; the same accuracy on all domains gives entropy {most:.3f}.")
+        notes.append(f"Scaled as in FedILC's table 3; the same {label} on all domains gives entropy {most:.3f}.")
     if len(results.domains) == 1:
         notes = ["One held-out domain: there is nothing to be even over."]
     return Table(
         tuple(records),
         Grid(
             title=f"Fairness over held-out domains; rounds chosen by {rule_label(rule)}",
-            columns=tuple(columns if classification else [*columns[:2], *columns[3:]]),
+            columns=tuple(columns if shares else [*columns[:2], *columns[3:]]),
             rows=tuple(rows),
             notes=tuple(notes),
         ),
@@ -239,6 +268,10 @@ def cost_table(sweep: Sweep) -> Table:
             ),
         ),
     )
+
+
+def _spread(means: list[float], shares: bool) -> dict[str, float]:
+    return fairness(means) if shares else {"variance": pvariance(means)}
 
 
 def _by_phase(rows: list[dict[str, Any]], key: str, scale: float) -> dict[str, float]:

@@ -9,8 +9,43 @@ from farfield.errors import UserError
 from farfield.protocol.statistics import Summary, summary
 from farfield.report.collect import Sweep
 
+METRICS = {
+    "classification": ("accuracy", "macro_f1", "loss", "auroc", "average_precision", "ece", "brier"),
+    "regression": ("loss", "r2", "mae"),
+}
+#: Other names that people type.
+_ALIASES = {
+    "f1": "macro_f1",
+    "auc": "auroc",
+    "ap": "average_precision",
+    "auprc": "average_precision",
+    "calibration": "ece",
+    "mse": "loss",
+}
+
 Key = tuple[str, int]
 Values = dict[str, dict[Key, float]]
+
+
+def metric_named(kind: str, name: str | None) -> str | None:
+    """The metric that a user means, by its own name or a usual other one. None stays None."""
+    if name is None:
+        return None
+    plain = name.strip().lower().replace("-", "_").replace(" ", "_")
+    plain = _ALIASES.get(plain, plain)
+    if plain not in METRICS[kind]:
+        raise UserError(f"there is no metric '{name}' for a {kind}; choose one of {', '.join(METRICS[kind])}")
+    return plain
+
+
+def undefined_domains(sweep: Sweep, rule: str, metric: str) -> list[str]:
+    """Held-out domains that have results and in none of them this metric, as AUROC where there is one class only."""
+    found: dict[str, bool] = {}
+    for row in sweep.rows:
+        chosen = row["selection"].get(rule)
+        if chosen is not None:
+            found[row["held_out"]] = found.get(row["held_out"], False) or metric in chosen
+    return [domain for domain, has in found.items() if not has]
 
 
 def check_rule(sweep: Sweep, rule: str) -> None:

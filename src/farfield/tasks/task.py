@@ -30,8 +30,13 @@ class Domain:
     validation: torch.Tensor | None = None
     #: Row numbers that this split gives to neither training nor validation, such as its test rows.
     outside: torch.Tensor | None = None
+    #: A number for each row: rows of the same number (a patient, a burst of pictures) are on one side of the split
+    #: into training and validation rows. None where every row stands for itself.
+    groups: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
+        if self.groups is not None and self.groups.shape != (len(self.y),):
+            raise ValueError(f"domain '{self.name}' has {len(self.y)} rows and groups of {tuple(self.groups.shape)}")
         if len(self.x) != len(self.y):
             raise ValueError(f"domain '{self.name}' has {len(self.x)} examples but {len(self.y)} labels")
         if len(self.y) == 0:
@@ -126,7 +131,7 @@ class Task:
         for domain in self.domains:
             digest.update(f"{domain.name}{tuple(domain.x.shape)}{domain.x.dtype}".encode())
             examples = () if self.fingerprint else (domain.x,)
-            split = () if domain.validation is None else (domain.validation,)
+            split = tuple(part for part in (domain.validation, domain.groups) if part is not None)
             for tensor in (*examples, domain.y, *split):
                 digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()[:16]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 import torch
@@ -12,11 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from farfield.math.splits import share_rows
-from farfield.models.randomness import derive_seed, generator
-from farfield.tasks.task import Domain, TaskKind
-
-#: Validation rows as the data set itself sets them aside, instead of a share drawn by the seed.
-OFFICIAL: Literal["official"] = "official"
+from farfield.models.randomness import derive_seed
+from farfield.tasks.task import TaskKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,33 +34,6 @@ class Dealt:
         return self.rows[start:end]
 
 
-def split_domain(
-    domain: Domain, validation: float | Literal["official"], seed: int, kind: TaskKind
-) -> tuple[Tensor, Tensor]:
-    """Training and validation rows of a domain, ascending.
-
-    They depend on the seed, the domain's name and its labels, and on no other domain: a site that has this one alone
-    finds the same rows as a bench that has them all.
-    """
-    try:
-        if validation == OFFICIAL:
-            return _official_rows(domain)
-        return split_rows(domain.y, validation, generator(seed, "validation", domain.name), kind)
-    except ValueError as error:
-        raise ValueError(f"domain '{domain.name}': {error}") from None
-
-
-def _official_rows(domain: Domain) -> tuple[Tensor, Tensor]:
-    """Training and validation rows as the data set's own split has them."""
-    if domain.validation is None:
-        raise ValueError("the data set has no official split; give a share of the rows for validation, such as 0.1")
-    part = torch.zeros(len(domain), dtype=torch.int8)
-    part[domain.validation] = 1
-    if domain.outside is not None:
-        part[domain.outside] = 2
-    return (part == 0).nonzero().squeeze(1), (part == 1).nonzero().squeeze(1)
-
-
 def split_rows(y: Tensor, fraction: float, shuffle: torch.Generator, kind: TaskKind) -> tuple[Tensor, Tensor]:
     """Training and validation row numbers, ascending and disjoint, at least one of each.
 
@@ -84,7 +53,7 @@ def split_rows(y: Tensor, fraction: float, shuffle: torch.Generator, kind: TaskK
         _, label, counts = torch.unique(y, return_inverse=True, return_counts=True)
         # Classes in turn, each in shuffled order; the first of each class are taken.
         by_class = torch.split_with_sizes(order[torch.argsort(label[order], stable=True)], counts.tolist())
-        quotas = _class_quotas(counts, held)
+        quotas = class_quotas(counts, held)
         chosen = torch.cat([part[:quota] for part, quota in zip(by_class, quotas.tolist(), strict=True)])
     in_validation = torch.zeros(rows, dtype=torch.bool)
     in_validation[chosen] = True
@@ -138,7 +107,7 @@ def _fill_empty(owner: NDArray[np.int64], clients: int) -> None:
         sizes[empty] += 1
 
 
-def _class_quotas(counts: Tensor, held: int) -> Tensor:
+def class_quotas(counts: Tensor, held: int) -> Tensor:
     """How many of `held` rows each class gives: its proportional share, rounded by largest remainder."""
     rows = int(counts.sum())
     quotas = counts * held // rows

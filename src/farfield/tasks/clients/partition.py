@@ -24,15 +24,8 @@ from torch import Tensor
 
 from farfield.math.splits import split_domains
 from farfield.models.randomness import generator
-from farfield.tasks.clients.dealing import (
-    OFFICIAL,
-    Dealt,
-    check_fraction,
-    deal_by_class,
-    deal_evenly,
-    deal_in_order,
-    split_domain,
-)
+from farfield.tasks.clients.dealing import Dealt, check_fraction, deal_by_class, deal_evenly, deal_in_order
+from farfield.tasks.clients.validation import OFFICIAL, split_domain
 from farfield.tasks.task import Domain, TaskKind
 
 PartitionKind = Literal["domain", "split", "split-published", "dirichlet", "sub-environments", "iid", "pooled"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from farfield.errors import UserError
 from farfield.models.spec import ModelSpec
 from farfield.tasks.own.copies import MOST_BYTES, Rows, copies_noted, row_keys
+from farfield.tasks.own.groups import group_codes, group_notes
 from farfield.tasks.own.preparation import Column, TablePreparation
 from farfield.tasks.own.table import DEFAULTS, HIDDEN, table_model
 from farfield.tasks.task import Domain, Task
@@ -26,6 +28,7 @@ def task_from_arrays(
     domains: Mapping[str, tuple[Any, Any]],
     *,
     classes: Sequence[str] | None = None,
+    group: Mapping[str, Any] | None = None,
     model: ModelSpec | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Task:
@@ -34,7 +37,8 @@ def task_from_arrays(
     Whole numbers or booleans in `y` are class numbers from 0 on, named by `classes`; real numbers make a regression.
     Rows of numbers (x with two axes) are scaled, and NaN filled in, by the training rows of each run's sources. Other
     examples (images) are used as they are: float32, or uint8 for pixels. Rows that occur twice, across domains or in
-    one, are in the task's notes.
+    one, are in the task's notes. `group` has for each domain a name or number a row: rows of one group (a patient)
+    train together or validate together.
     """
     if not domains:
         raise ArrayError(f"task '{name}' needs at least one domain")
@@ -48,6 +52,9 @@ def task_from_arrays(
     names = () if regression == {True} else _classes(classes, pairs)
     vectors = len(next(iter(shapes.values()))) == 1
     made = tuple(_domain(domain, x, y, vectors) for domain, (x, y) in pairs.items())
+    grouped: tuple[str, ...] = ()
+    if group is not None:
+        made, grouped = _with_groups(made, group)
     preparation = _preparation(made, regression == {True}) if vectors else None
     if model is None:
         model = table_model(preparation, len(names)) if preparation else array_model(made[0].x.shape[1:], len(names))
@@ -60,7 +67,7 @@ def task_from_arrays(
         defaults=DEFAULTS if defaults is None else defaults,
         source="arrays",
         preparation=preparation,
-        notes=_notes(made),
+        notes=(*_notes(made), *grouped),
     )
 
 
@@ -87,7 +94,7 @@ def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ArrayError(
-            f"domain '{domain}' has a label that is not finite, at position {int((~np.isfinite(y)).argmax())}"
+            f"domain '{domain}' has a label that is not finite, in row {int((~np.isfinite(y)).argmax()) + 1}"
         )
     return x, y
 
@@ -107,8 +114,31 @@ def _domain(name: str, x: NDArray[Any], y: NDArray[Any], vectors: bool) -> Domai
     return Domain(name, torch.from_numpy(x.astype(kind)), torch.from_numpy(labels))
 
 
+def _with_groups(domains: Sequence[Domain], group: Mapping[str, Any]) -> tuple[tuple[Domain, ...], tuple[str, ...]]:
+    """The domains with a number of its group for each row, and notes on groups in several domains."""
+    import pandas as pd
+
+    parts = []
+    for domain in domains:
+        if domain.name not in group:
+            raise ArrayError(f"group has nothing for domain '{domain.name}'; give a name for each of its rows")
+        part = np.asarray(group[domain.name])
+        if part.shape != (len(domain),):
+            raise ArrayError(f"domain '{domain.name}' has {len(domain)} rows and groups of shape {part.shape}")
+        parts.append(part)
+    texts = pd.Series([str(name) for part in parts for name in part.tolist()], dtype=object)
+    codes = group_codes(texts)
+    owner = np.repeat(np.arange(len(domains)), [len(domain) for domain in domains])
+    notes = group_notes(
+        "the arrays", codes, owner, [d.name for d in domains], lambda code: texts[int(np.argmax(codes == code))]
+    )
+    split = np.split(codes, np.cumsum([len(domain) for domain in domains])[:-1])
+    made = tuple(replace(d, groups=torch.from_numpy(part)) for d, part in zip(domains, split, strict=True))
+    return made, tuple(notes)
+
+
 def _notes(domains: Sequence[Domain]) -> tuple[str, ...]:
-    """Rows that occur more than once; counted from 0 in their domain."""
+    """Rows that occur more than once; counted from 1 in their domain, as everywhere."""
     size = sum(domain.x.nbytes for domain in domains)
     if size > MOST_BYTES:
         return (f"the arrays have {size / 1e6:,.0f} MB and were not searched for rows that occur twice",)
@@ -118,7 +148,7 @@ def _notes(domains: Sequence[Domain]) -> tuple[str, ...]:
 
     def first(rows: Rows) -> str:
         number = int(owner[rows[0]])
-        return f"first row {rows[0] - starts[number]} of '{domains[number].name}'"
+        return f"first row {rows[0] - starts[number] + 1} of '{domains[number].name}'"
 
     return tuple(copies_noted(key, owner, [domain.name for domain in domains], first))
 

@@ -17,8 +17,13 @@ Keys = NDArray[np.uint64]
 Rows = NDArray[np.int64]
 
 
-def copies_noted(key: Keys, owner: Rows, domains: Sequence[str], name_rows: Callable[[Rows], str]) -> list[str]:
-    """Notes on rows with the same key, across domains and inside them. `owner` is the number of a row's domain."""
+def copies_noted(
+    key: Keys, owner: Rows, domains: Sequence[str], name_rows: Callable[[Rows], str], aside: str = ""
+) -> list[str]:
+    """Notes on rows with the same key, across domains and inside them. `owner` is the number of a row's domain.
+
+    `aside` says what was not compared.
+    """
     _, group = np.unique(key, return_inverse=True)
     # A pair is a row's content in a domain: contents in several pairs are in several domains.
     pair, inside = np.unique(group * len(domains) + owner, return_inverse=True)
@@ -29,7 +34,7 @@ def copies_noted(key: Keys, owner: Rows, domains: Sequence[str], name_rows: Call
     if len(shared):
         notes.append(
             f"{len(shared)} of {len(key)} rows are the same in two or more domains ({name_rows(shared)}), label "
-            "included: if these are copies, the held-out domain is not unseen"
+            f"included{aside}: if these are copies, the held-out domain is not unseen"
         )
     again = np.flatnonzero(here > 1)
     if len(again):
@@ -39,7 +44,8 @@ def copies_noted(key: Keys, owner: Rows, domains: Sequence[str], name_rows: Call
         shown += f" and more in {len(most) - SHOWN} others" if len(most) > SHOWN else ""
         notes.append(
             f"{len(again)} of {len(key)} rows occur twice or more in their own domain ({shown}; {name_rows(again)}), "
-            "label included: if these are copies, one may be among the validation rows while the other is trained on"
+            f"label included{aside}: if these are copies, one may be among the validation rows while the other is "
+            "trained on"
         )
     return notes
 

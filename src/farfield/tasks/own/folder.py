@@ -18,6 +18,7 @@ from farfield.models.spec import ModelSpec
 from farfield.tasks.images.files import ImageError, ImageInput, ImageSet
 from farfield.tasks.images.layouts import EXPECTED, list_folder
 from farfield.tasks.images.pixels import Kept, pixels, shared_content
+from farfield.tasks.own.doubts import spelling_notes
 from farfield.tasks.task import Domain, Task
 
 SIZE = 64
@@ -88,7 +89,7 @@ def described(images: ImageSet, least: int = LEAST_IMAGES) -> tuple[Kept, tuple[
     """What is known of the files' content, and everything unusual about them; what cannot be used is refused."""
     check_images(images, least)
     kept = Kept.of(images)
-    return kept, (*images.notes, *_class_notes(images), *shared_content(images, kept.hashed))
+    return kept, (*images.notes, *_name_notes(images), *_class_notes(images), *shared_content(images, kept.hashed))
 
 
 def make_domains(images: ImageSet, x: torch.Tensor) -> tuple[Domain, ...]:
@@ -139,6 +140,18 @@ def check_images(images: ImageSet, least: int = LEAST_IMAGES) -> None:
             f"all images in '{images.root}' are of class '{images.classes[int(present[0])]}', so there is nothing to "
             f"tell apart: the layout is {EXPECTED}"
         )
+
+
+def _name_notes(images: ImageSet) -> list[str]:
+    """Folders whose names are two spellings of one, as 'Dog' and 'dog'."""
+    counts = np.bincount(images.labels, minlength=len(images.classes)).tolist()
+    classes, domains = (
+        dict(zip(*both, strict=True)) for both in ((images.classes, counts), (images.domains, images.sizes))
+    )
+    return [
+        *spelling_notes("among its classes the folder", classes, "images"),
+        *spelling_notes("among its domains the folder", domains, "images"),
+    ]
 
 
 def _class_notes(images: ImageSet) -> list[str]:

@@ -22,6 +22,8 @@ from farfield.tasks.own.columns import as_text, describe_columns, encode, encode
 from farfield.tasks.own.columns import levels_of as text_levels
 from farfield.tasks.own.copies import copies_noted
 from farfield.tasks.own.decision import label_kind
+from farfield.tasks.own.doubts import id_columns, id_notes, leak_notes, spelling_notes
+from farfield.tasks.own.groups import Codes, group_codes, group_notes
 from farfield.tasks.own.preparation import Column, FittedTable, TablePreparation
 from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import TableError, need_columns, read_frame, rows_named, table_name
@@ -46,6 +48,7 @@ def load_table(
     drop: Sequence[str] = (),
     name: str | None = None,
     categorical: Sequence[str] = (),
+    group: str | None = None,
     kind: TaskKind | None = None,
     drop_missing_labels: bool = False,
     least_rows: int | None = None,
@@ -54,6 +57,7 @@ def load_table(
 
     `drop` leaves columns out, `categorical` takes columns of numbers as categories. Text, true/false and few whole
     numbers make a label a class; `kind` overrules that. `least_rows` leaves smaller domains out instead of refusing.
+    `group` names a column (a patient): rows of one value train together or validate together.
     """
     path = Path(path)
     return task_from_frame(
@@ -63,6 +67,7 @@ def load_table(
         domain=domain,
         drop=drop,
         categorical=categorical,
+        group=group,
         kind=kind,
         drop_missing_labels=drop_missing_labels,
         least_rows=least_rows,
@@ -78,6 +83,7 @@ def task_from_frame(
     domain: str,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    group: str | None = None,
     kind: TaskKind | None = None,
     drop_missing_labels: bool = False,
     least_rows: int | None = None,
@@ -85,21 +91,33 @@ def task_from_frame(
     description: str = "",
 ) -> Task:
     """The same from a data frame whose rows are numbered as messages shall count them."""
-    _check_roles(frame, label, domain, drop, categorical)
+    _check_roles(frame, label, domain, drop, categorical, group)
     notes: list[str] = []
     frame = with_labels(frame, label, drop_missing_labels, notes)
     frame = _with_domains(frame, domain, least_rows, notes)
-    features = [column for column in frame.columns if column not in (label, domain, *drop)]
+    features = [column for column in frame.columns if column not in (label, domain, group, *drop)]
     columns, left_out = describe_columns(frame, features, categorical)
     notes += left_out
     if not columns:
         raise TableError(f"no column is left to learn from beside the label '{label}' and the domain '{domain}'")
     kind, classes, y = _labels(frame[label], label, kind, notes)
     rows_of = _rows_by_domain(frame[domain])
-    notes += _warnings(frame, columns, label, classes, y, rows_of)
     x = encode(frame, columns)
+    ids = id_columns(x, columns, rows_of)
+    notes += id_notes(ids, notes)
+    notes += _spellings(frame, label, domain, classes)
+    notes += _warnings(frame, columns, label, classes, y, rows_of)
+    notes += leak_notes(x, columns, label, classes, y.numpy(), notes)
+    notes += _repeated(frame, [c.name for c in columns if c.name not in ids], label, rows_of, list(ids))
+    codes = None if group is None else _groups(frame[group], group, rows_of, notes)
     domains = tuple(
-        Domain(name, torch.from_numpy(x[rows]), y[torch.from_numpy(rows)]) for name, rows in rows_of.items()
+        Domain(
+            name,
+            torch.from_numpy(x[rows]),
+            y[torch.from_numpy(rows)],
+            groups=None if codes is None else torch.from_numpy(codes[rows]),
+        )
+        for name, rows in rows_of.items()
     )
     preparation = TablePreparation(columns, scale_label=kind == "regression", other=(label, domain))
     return Task(
@@ -127,13 +145,19 @@ def read_rows(path: str | Path, fitted: FittedTable) -> tuple[Tensor, tuple[str,
     return torch.from_numpy(raw), notes
 
 
-def _check_roles(frame: DataFrame, label: str, domain: str, drop: Sequence[str], categorical: Sequence[str]) -> None:
+def _check_roles(
+    frame: DataFrame, label: str, domain: str, drop: Sequence[str], categorical: Sequence[str], group: str | None
+) -> None:
     need_columns(frame, [label], "the label")
     need_columns(frame, [domain], "the domain")
     need_columns(frame, drop, "--drop")
     need_columns(frame, categorical, "--categorical")
     if label == domain:
         raise TableError(f"'{label}' cannot be both the label and the domain")
+    if group is not None:
+        need_columns(frame, [group], "the group")
+        if group in (label, domain, *categorical):
+            raise TableError(f"'{group}' cannot be the group and something else as well")
     for role, column in (("label", label), ("domain", domain)):
         if column in drop:
             raise TableError(f"'{column}' is the {role} and cannot be dropped as well")
@@ -185,6 +209,28 @@ def _with_domains(frame: DataFrame, domain: str, least: int | None, notes: list[
 def _rows_by_domain(column: Series) -> dict[str, np.ndarray]:
     texts = as_text(column).to_numpy()
     return {name: np.flatnonzero(texts == name) for name in text_levels(column)}
+
+
+def _groups(column: Series, group: str, rows_of: dict[str, np.ndarray], notes: list[str]) -> Codes:
+    """A number a row, the same for the rows of a group."""
+    texts = as_text(column)
+    codes = group_codes(texts)
+    alone = column.index[texts.isna()]
+    if len(alone):
+        notes.append(f"the group '{group}' is missing in {rows_named(alone)}: each of these stands for itself")
+    if len(np.unique(codes)) == len(codes):
+        notes.append(f"the group '{group}' is another in every row, so it groups nothing")
+    owner = _owners(rows_of, len(codes))
+    notes += group_notes(f"'{group}'", codes, owner, list(rows_of), lambda code: texts.iloc[(codes == code).argmax()])
+    return codes
+
+
+def _owners(rows_of: dict[str, np.ndarray], rows: int) -> Codes:
+    """The number of each row's domain."""
+    owner = np.empty(rows, dtype=np.int64)
+    for number, part in enumerate(rows_of.values()):
+        owner[part] = number
+    return owner
 
 
 def _labels(
@@ -257,15 +303,28 @@ def _warnings(
                     f"column '{column.name}' tells the label '{label}' in every row where it has a value; if it was "
                     f"recorded after the label was known, leave it out with --drop '{column.name}'"
                 )
-    return notes + _repeated(frame, [c.name for c in columns], label, rows_of)
+    return notes
 
 
-def _repeated(frame: DataFrame, features: list[str], label: str, rows_of: dict[str, np.ndarray]) -> list[str]:
-    """Rows that occur more than once, in two domains or in one."""
+def _spellings(frame: DataFrame, label: str, domain: str, classes: Sequence[str]) -> list[str]:
+    named = [(f"the label '{label}'", label)] * bool(classes) + [(f"the domain '{domain}'", domain)]
+    notes = []
+    for what, column in named:
+        counts = as_text(frame[column]).value_counts()
+        notes += spelling_notes(what, {name: int(counts[name]) for name in sorted(counts.index)})
+    return notes
+
+
+def _repeated(
+    frame: DataFrame, features: list[str], label: str, rows_of: dict[str, np.ndarray], ids: Sequence[str]
+) -> list[str]:
+    """Rows that occur more than once, in two domains or in one, whatever number each of them got."""
     import pandas as pd
 
+    if not features:  # rows that have nothing but a number
+        return []
+
     key = pd.util.hash_pandas_object(frame[[*features, label]].astype(str), index=False).to_numpy()
-    owner = np.empty(len(frame), dtype=np.int64)
-    for number, rows in enumerate(rows_of.values()):
-        owner[rows] = number
-    return copies_noted(key, owner, list(rows_of), lambda rows: rows_named(frame.index[rows]))
+    owner = _owners(rows_of, len(frame))
+    aside = f" and {', '.join(repr(name) for name in ids)} aside" if ids else ""
+    return copies_noted(key, owner, list(rows_of), lambda rows: rows_named(frame.index[rows]), aside)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TEXT = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
+SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 #: How much of a file is looked at to tell its separator.
 SAMPLE = 64 * 1024
 #: Read as missing, besides pandas' own list (an empty cell, NA, NaN, null, …).
@@ -50,6 +51,10 @@ def read_frame(path: Path) -> DataFrame:
         raise TableError(f"'{path}' is a folder, not a table; give a .csv, .tsv or .parquet file")
     if not path.is_file():
         raise TableError(f"there is no file '{path}'")
+    if _suffix(path) in SHEETS:
+        raise TableError(
+            f"'{path.name}' is a spreadsheet, which is not read here; save its sheet as CSV (UTF-8) and give that file"
+        )
     if not is_table(path):
         raise TableError(f"'{path.name}' is no table that can be read; give a .csv, .csv.gz, .tsv or .parquet file")
     if path.stat().st_size == 0:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from farfield.models.spec import ModelSpec
 from farfield.tasks.data_folder.catalogue import data_set
 from farfield.tasks.data_folder.store import data_folders, locate, require
+from farfield.tasks.own.groups import group_codes
 from farfield.tasks.own.table import task_from_frame
 from farfield.tasks.own.table_file import TableError, need_columns, read_frame
 from farfield.tasks.own.words import WordPreparation
@@ -83,8 +84,15 @@ def medicines(hours: float | None = None) -> Task:
     patient = patient.loc[stays]
     y = torch.from_numpy((patient["hospitaldischargestatus"] == "Expired").to_numpy(dtype=np.int64))
     owner, names = _domain_of(patient["hospitalid"].to_numpy())
+    patients = torch.from_numpy(group_codes(patient["uniquepid"])) if "uniquepid" in patient else None
     domains = tuple(
-        Domain(name, torch.from_numpy(bag[owner == name]), y[torch.from_numpy(owner == name)]) for name in names
+        Domain(
+            name,
+            torch.from_numpy(bag[here]),
+            y[torch.from_numpy(here)],
+            groups=None if patients is None else patients[torch.from_numpy(here)],
+        )
+        for name, here in ((name, owner == name) for name in names)
     )
     return Task(
         name="eicu",
@@ -110,23 +118,16 @@ def _stays(path: Path) -> DataFrame:
 
 
 def _same_patients(patient: Series, owner: NDArray[np.object_]) -> tuple[str, ...]:
-    """What a patient with several stays does to the parts that should not know of one another."""
+    """Patients in several domains. Several stays in one domain need no note: all of them train, or all validate."""
     by_patient = patient.groupby([patient.to_numpy(), owner]).size()
     domains_of = by_patient.groupby(level=0).size()
-    notes = []
     shared = int((domains_of > 1).sum())
-    if shared:
-        notes.append(
-            f"{shared} of {len(domains_of)} patients have stays in two or more domains: when one of these is held out, "
-            "the patient was among the sources"
-        )
-    several = by_patient[by_patient > 1]
-    if len(several):
-        notes.append(
-            f"{several.index.get_level_values(0).nunique()} of {len(domains_of)} patients have two or more stays in a "
-            "domain: the validation split goes by stays, so one may train and another validate"
-        )
-    return tuple(notes)
+    if not shared:
+        return ()
+    return (
+        f"{shared} of {len(domains_of)} patients have stays in two or more domains: when one of these is held out, "
+        "the patient was among the sources",
+    )
 
 
 def _orders(path: Path, hours: float | None) -> DataFrame:
@@ -191,13 +192,12 @@ def load_mortality() -> Task:
         name="eicu-mortality",
         label="died_in_hospital",
         domain="region",
-        drop=NOT_FEATURES,
+        drop=[name for name in NOT_FEATURES if name != "uniquepid"],
+        group="uniquepid",
         drop_missing_labels=True,
         source=SOURCE,
         description="death in hospital from day-1 measurements, in four regions of the United States; about one stay "
         "in eleven ends so, which makes accuracy say little: look at AUROC",
     )
     left_out = (f"{unknown} stays of hospitals without a region were left out",) if unknown else ()
-    used = frame[frame["died_in_hospital"].notna()]
-    patients = _same_patients(used["uniquepid"], used["region"].to_numpy(dtype=object))
-    return replace(task, notes=(*left_out, *task.notes, *patients))
+    return replace(task, notes=(*left_out, *task.notes))

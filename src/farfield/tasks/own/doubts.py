@@ -1,0 +1,154 @@
+"""What a reader of a table would doubt: two spellings of one name, ids among the features, columns that know the label.
+
+Nothing is changed here. Each doubt is a note that names the column and what to do, because only the user can tell.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farfield.tasks.own.columns import IDS_FROM
+from farfield.tasks.own.preparation import Column
+from farfield.tasks.own.statistics import Matrix
+
+#: A column whose order tells two classes apart so well is worth a question (AUROC; rank correlation for a number).
+TELLS = 0.99
+TELLS_NUMBER = 0.999
+#: With fewer rows of a class, order alone proves nothing.
+LEAST_OF_CLASS = 5
+NAMED = 3
+
+Floats = NDArray[np.float64]
+
+
+def folded(name: str) -> str:
+    """A name without what people mistype: case, spaces, accents."""
+    plain = unicodedata.normalize("NFKD", name)
+    return " ".join("".join(c for c in plain if not unicodedata.combining(c)).casefold().split())
+
+
+def spelling_notes(what: str, counts: Mapping[str, int], unit: str = "rows") -> list[str]:
+    """Names that differ only in case, spaces or accents, with the rows that each has."""
+    alike: dict[str, list[str]] = {}
+    for name in counts:
+        alike.setdefault(folded(name), []).append(name)
+    groups = [names for names in alike.values() if len(names) > 1]
+    shown = [" and ".join(f"'{name}' ({counts[name]} {unit})" for name in names) for names in groups[:NAMED]]
+    more = [f"and {len(groups) - NAMED} more such names"] * (len(groups) > NAMED)
+    if not groups:
+        return []
+    return [
+        f"{what} has {'; '.join([*shown, *more])}: they differ only in case, spaces or accents and are kept apart; if "
+        "they are the same, write them alike"
+    ]
+
+
+def id_columns(x: Matrix, columns: Sequence[Column], rows_of: Mapping[str, NDArray[np.int64]]) -> dict[str, bool]:
+    """Columns of whole numbers that never repeat; True where that holds in the whole table, False in each domain."""
+    found = {}
+    for number, column in enumerate(columns):
+        values = x[:, number]
+        if column.kind != "number" or not _could_be_ids(values):
+            continue
+        if _distinct(values):
+            found[column.name] = True
+        elif max(map(len, rows_of.values())) >= IDS_FROM and all(_distinct(values[rows]) for rows in rows_of.values()):
+            found[column.name] = False
+    return found
+
+
+def id_notes(ids: Mapping[str, bool], said: Sequence[str]) -> list[str]:
+    """A note for each id that no other note has named yet."""
+    notes = []
+    for name, whole in ids.items():
+        if not any(f"'{name}'" in note for note in said):
+            where = "in every row" if whole else "in every row of a domain"
+            notes.append(
+                f"column '{name}' has another whole number {where}; if it is an id, leave it out with --drop '{name}'"
+            )
+    return notes
+
+
+def leak_notes(
+    x: Matrix,
+    columns: Sequence[Column],
+    label: str,
+    classes: Sequence[str],
+    y: NDArray[np.generic],
+    said: Sequence[str],
+) -> list[str]:
+    """Numbers (and gaps) that all but tell the label."""
+    notes = []
+    for number, column in enumerate(columns):
+        if any(f"'{column.name}' tells the label" in note for note in said):
+            continue
+        values = x[:, number]
+        told = _tells_class(values, column, classes, y) if classes else _tells_number(values, column, y)
+        if told:
+            notes.append(
+                f"leak? column '{column.name}' {told}; if it was recorded after the label '{label}' was known, leave "
+                f"it out with --drop '{column.name}'"
+            )
+    return notes
+
+
+def _tells_class(values: Floats, column: Column, classes: Sequence[str], y: NDArray[np.generic]) -> str | None:
+    known = ~np.isnan(values)
+    for code, name in enumerate(classes):
+        positive = y == code
+        against = f"'{classes[1 - code]}'" if len(classes) == 2 else "the other classes"
+        if min(positive.sum(), (~positive).sum()) < LEAST_OF_CLASS:
+            continue
+        gaps = (~known[positive]).mean(), (~known[~positive]).mean()
+        if column.missing and abs(gaps[0] - gaps[1]) >= TELLS:
+            side, other = (f"'{name}'", against) if gaps[0] < gaps[1] else (against, f"'{name}'")
+            return f"has values almost only in rows of {side} and next to none in those of {other}"
+        here = positive[known]
+        if column.kind == "category" or min(here.sum(), (~here).sum()) < LEAST_OF_CLASS:
+            continue
+        area = auroc(values[known], here)
+        if max(area, 1 - area) >= TELLS:
+            side = "above" if area > 0.5 else "below"
+            well = f"AUROC {max(area, 1 - area):.3f}"
+            return f"almost tells the class: rows of '{name}' lie {side} those of {against} ({well})"
+    return None
+
+
+def _tells_number(values: Floats, column: Column, y: NDArray[np.generic]) -> str | None:
+    known = ~np.isnan(values)
+    if column.kind != "number" or known.sum() < IDS_FROM:
+        return None
+    a, b = ranks(values[known]), ranks(y[known].astype(np.float64))
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    correlation = float(np.corrcoef(a, b)[0, 1])
+    if abs(correlation) < TELLS_NUMBER:
+        return None
+    return f"goes with the label almost exactly (rank correlation {correlation:.4f})"
+
+
+def auroc(values: Floats, positive: NDArray[np.bool_]) -> float:
+    """How well the order of the values tells the rows apart; ties count half. Both sides have rows."""
+    n = int(positive.sum())
+    return float((ranks(values)[positive].sum() - n * (n + 1) / 2) / (n * (len(values) - n)))
+
+
+def ranks(values: Floats) -> Floats:
+    """Ranks from 1 on, equal values sharing their mean."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    middle: Floats = np.cumsum(counts) - (counts - 1) / 2
+    return middle[inverse]
+
+
+def _could_be_ids(values: Floats) -> bool:
+    known = values[~np.isnan(values)]
+    return len(known) >= IDS_FROM and not bool((known % 1).any())
+
+
+def _distinct(values: Floats) -> bool:
+    known = values[~np.isnan(values)]
+    return len(np.unique(known)) == len(known)
