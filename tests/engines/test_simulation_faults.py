@@ -1,4 +1,4 @@
-"""What a simulation does with processes that end, hang or are stopped, and with a user's own files (make simulation)."""
+"""What a simulation does with processes that end, hang or are stopped, and with own files (make simulation)."""
 
 from __future__ import annotations
 

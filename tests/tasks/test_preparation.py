@@ -146,7 +146,7 @@ def test_rows_that_cannot_be_prepared_are_named() -> None:
     preparation = TablePreparation(COLUMNS)
     with pytest.raises(ValueError, match=r"domain 'd': raw rows are float64 with 3 columns, not .* \(1, 2\)"):
         preparation.check(domain([[1.0, 2.0]]))
-    with pytest.raises(ValueError, match="infinite value in row 1, column 'age'"):
+    with pytest.raises(ValueError, match="infinite value in row 2, column 'age'"):
         preparation.check(domain([[1.0, 1.0, 0.0], [float("inf"), 1.0, 0.0]]))
     with pytest.raises(ValueError, match="code 3 in column 'ward', which has 3 levels"):
         preparation.check(domain([[1.0, 1.0, 3.0]]))

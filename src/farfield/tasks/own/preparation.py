@@ -177,7 +177,7 @@ class TablePreparation(Preparation):
         if len(infinite):
             row, number = infinite[0].tolist()
             raise ValueError(
-                f"domain '{domain.name}' has an infinite value in row {row}, column '{self.columns[number].name}'; "
+                f"domain '{domain.name}' has an infinite value in row {row + 1}, column '{self.columns[number].name}'; "
                 "mend it or make it missing"
             )
 
