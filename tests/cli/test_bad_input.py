@@ -33,6 +33,8 @@ MISTAKES = {
     "a quorum over one": (["bench", "rotated-digits", "--quorum", "2"], "quorum"),
     "no workers": (["bench", "rotated-digits", "--workers", "0"], "workers must be at least 1"),
     "an engine that does not exist": (
+    "an engine that is not there yet": (["bench", "rotated-digits", "--engine", "vectorized"], "local and flower"),
+    "a training on no engine": (["train", "rotated-digits", "--engine", "rayy", "--out", "m"], "no engine 'rayy'"),
         ["bench", "rotated-digits", "--engine", "spark"],
         "no engine 'spark'; there are",
     ),
