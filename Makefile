@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types imports docs battery overhead kill soak kills-short clean distclean
+.PHONY: help setup demo test lint types imports docs battery overhead kill soak kills-short simulation clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ soak: kill ## the same as kill
 
 kills-short: setup ## the long proofs, cut short enough for every change
 	FARFIELD_SHORT=1 $(LONG)
+
+simulation: setup ## the long proofs of --engine flower: processes that end, hang or are interrupted
+	$(BIN)/python -m pytest -q -m long -n 0 tests/engines/test_simulation_faults.py
 
 clean: ## remove caches and built files; .venv stays
 	rm -rf build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -32,10 +32,9 @@ MISTAKES = {
     "a validation share of one": (["bench", "rotated-digits", "--validation", "1"], "between 0 and 1"),
     "a quorum over one": (["bench", "rotated-digits", "--quorum", "2"], "quorum"),
     "no workers": (["bench", "rotated-digits", "--workers", "0"], "workers must be at least 1"),
-    "an engine that does not exist": (
-        ["bench", "rotated-digits", "--engine", "spark"],
-        "no engine 'spark'; there are",
-    ),
+    "an engine that does not exist": (["bench", "rotated-digits", "--engine", "spark"], "no engine 'spark'; there are"),
+    "an engine that is not there yet": (["bench", "rotated-digits", "--engine", "vectorized"], "local and flower"),
+    "a training on no engine": (["train", "rotated-digits", "--engine", "rayy", "--out", "m"], "no engine 'rayy'"),
     "a composition without a server half": (["bench", "rotated-digits", "-a", "fedavg+fedprox"], "no server half"),
     "a composition on a reference": (["bench", "rotated-digits", "-a", "erm+fedadam"], "pools the data"),
     "two optimizers": (["bench", "rotated-digits", "-a", "fedadam+fedyogi"], "both bring the optimizer"),

@@ -18,6 +18,7 @@ from farfield.bench.plan import Plan
 from farfield.bench.settings import PlanError
 from farfield.bench.shelf import Shelf
 from farfield.bench.simulation_node import app
+from farfield.federation.engine import NO_REPLY
 from farfield.federation.execution import Outcome
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
@@ -90,8 +91,7 @@ class _SimulatedFederation(FlowerFederation):
             if PROCESS_ENDED.search(outcome.detail):
                 # A node that is at work past its deadline ends its process: Flower would wait for it for ever.
                 late = self._deadline is not None and time.monotonic() > started + self._deadline
-                limit = f"no reply within the deadline of {self._deadline:g} s"
-                outcome.problem = limit if late else "the process that ran it ended"
+                outcome.problem = NO_REPLY.format(self._deadline) if late else "the process that ran it ended"
                 self._simulation.damaged = True
             yield outcome
 

@@ -22,6 +22,8 @@ from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.models import Layout, ModelState
 from farfield.models.randomness import generator
 
+NO_REPLY = "no reply within the deadline of {:g} s"
+
 
 class Engine(ABC):
     """A federation that a run can be made on: rounds begin, count or are discarded, and cost is counted.
@@ -142,7 +144,7 @@ class Engine(ABC):
             cost.bytes_up[name] += nbytes(outcome.values)
             late = self._deadline is not None and outcome.seconds > self._deadline
             if outcome.problem is None and late:
-                outcome.problem = f"no reply within the deadline of {self._deadline:g} s"
+                outcome.problem = NO_REPLY.format(self._deadline)
             if outcome.problem is None:
                 accepted.append(
                     (outcome.client, Reply(outcome.client, outcome.domain, outcome.samples, outcome.values))

@@ -17,7 +17,7 @@ from flwr.app import Error, Message, RecordDict
 from torch import Tensor
 
 from farfield.federation.checks import fault, state_fault
-from farfield.federation.engine import Engine
+from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
 from farfield.federation.flower.assignment import Assignment
@@ -140,7 +140,7 @@ class FlowerFederation(Engine):
                 look = FIRST_LOOK if replies else min(2 * look, LONGEST_LOOK)
                 time.sleep(look)
         for number in waiting.values():
-            yield self._lost(number, f"no reply within the deadline of {self._deadline:g} s")
+            yield self._lost(number, NO_REPLY.format(self._deadline))
 
     def _until(self, nodes: int) -> float | None:
         """When a phase on so many nodes is given up."""
