@@ -65,7 +65,7 @@ def read(folder: Path) -> dict[str, list[Row]]:
     missing = [name for name, rows in tables.items() if not rows]
     if missing:
         sys.exit(
-            f"'{folder}' has no rows of {', '.join(missing)}: there must be a heart_disease.csv with a hospital column, "
+            f"'{folder}' has no rows of {', '.join(missing)}: it should have heart_disease.csv with a hospital column, "
             f"or the four processed.*.data files of {SOURCE}; download them, or try it with --made-up"
         )
     return tables

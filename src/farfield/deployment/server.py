@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.deployment.activity import Activity
+from farfield.deployment.credentials import check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.processes import Process, ProcessError, environment, is_loopback, need_free, wait_for_port
 from farfield.errors import UserError
@@ -67,8 +68,16 @@ def serve(
         for key in security.keys:
             _register(key, folder)
         _start_run(folder, out)
-        tell({"kind": "listening", "text": f"sites can connect to {federation.server}", **settings})
+        tell({"kind": "listening", "text": _invitation(federation, security), **settings})
         return _watch(out, activity, link, tell)
+
+
+def _invitation(federation: FederationFile, security: Security) -> str:
+    known = "without TLS and keys" if security.insecure else f"TLS, {len(security.keys)} keys known"
+    wanted = f"{federation.sites} to train"
+    if federation.evaluating:
+        wanted += f" and {federation.evaluating} to evaluate"
+    return f"sites can connect to {federation.server} ({known}); waiting for {wanted}"
 
 
 def _check(federation: FederationFile, out: Path, security: Security, resume: bool) -> None:
@@ -77,6 +86,8 @@ def _check(federation: FederationFile, out: Path, security: Security, resume: bo
             f"--insecure is for addresses of this machine alone, and '{federation.server}' is not one; make a "
             "certificate with 'farfield certs server' and give --certs"
         )
+    if security.certificates is not None:
+        check_server_files(security.certificates)
     if not security.insecure and not security.keys:
         raise ServerError("no site's key is known, so none could join; give the sites' .pub files with --key")
     run = RunFolder(out / "run")
@@ -179,11 +190,14 @@ def keys_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(path.glob("*.pub"))
+            inside = sorted(path.glob("*.pub"))
+            if not inside:
+                raise ServerError(f"the folder '{path}' has no .pub file; give --key what the sites have sent")
+            found += inside
         elif path.is_file():
             found.append(path)
         else:
-            raise ServerError(f"there is no key '{path}'")
+            raise ServerError(f"there is no key '{path}'; give a site's .pub file, or a folder of them")
     names = [path.stem for path in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -191,4 +205,5 @@ def keys_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     for path in found:
         if not os.access(path, os.R_OK):
             raise ServerError(f"the key '{path}' cannot be read")
+        check_public_key(path)
     return tuple(found)
