@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,8 @@ from farfield.records import RunFolder
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
+#: In the folder of Flower's files: what its Control API wants to see.
+SECRET = "secret"
 #: Seconds in which the ServerApp must have begun.
 START_SECONDS = 120.0
 APP = Path(__file__).parent / "flower_app"
@@ -113,7 +117,8 @@ def _settings(folder: Path, federation: FederationFile, wait: float) -> dict[str
 def _superlink(federation: FederationFile, folder: Path, security: Security) -> Iterator[Process]:
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    command = ["flower-superlink", "--host", federation.host, "--port", str(federation.port)]
+    _new_secret(folder)
+    command = [*_gated(folder), "link", "--host", federation.host, "--port", str(federation.port)]
     # In a file, so that sites are still known when the server is started again after a kill.
     command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
     link = [f"[superlink.{LINK}]", f'address = "{federation.server}"']
@@ -129,6 +134,16 @@ def _superlink(federation: FederationFile, folder: Path, security: Security) -> 
     with Process("Flower's SuperLink", command, folder / "superlink.log", environment(home)) as process:
         wait_for_port(federation.host, federation.port, process)
         yield process
+
+
+def _new_secret(folder: Path) -> None:
+    """For the operator's requests to the SuperLink; made anew with every start."""
+    with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def _gated(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "farfield.deployment.superlink", str(folder / SECRET)]
 
 
 def _register(key: Path, folder: Path) -> None:
@@ -149,7 +164,7 @@ def _start_run(folder: Path, out: Path) -> None:
 
 def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["flwr", *arguments],
+        [*_gated(folder), "flwr", *arguments],
         env=environment(folder / "home"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
