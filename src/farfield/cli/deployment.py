@@ -59,9 +59,13 @@ def server(
     security = Security(certs, keys_in(key or []))
     with _EndedBySignals():
         result = serve(asked, out, security, wait=wait, resume=resume, tell=_say)
+    from farfield.bench import load_model
+
+    about = load_model(out).about
     output.print(
-        f"model: {out} ({result['algorithm']}, {result['rounds']} rounds, {result['clients']} sites)\n"
-        f"sha256 of the final model: {result['model_sha256']}",
+        f"model: {out} ({result['algorithm']}, {result['clients']} sites, round {about['round']} of {result['rounds']}, "
+        f"source validation {about['source_validation']:.4f})\n"
+        f"sha256 of the last round's model: {result['model_sha256']}",
         highlight=False,
         soft_wrap=True,
         markup=False,

@@ -199,7 +199,7 @@ def _unseen(out: Path, evaluating: tuple[Member, ...], activity: Activity) -> st
     for sentence in said:
         activity.add("measured", sentence)
     if said:
-        return f"Elsewhere it was measured: {'; '.join(said)}."
+        return "How the model does elsewhere:\n" + ";\n".join(said) + "."
     return (
         "It does not say how the model does at a site that did not:\na site that joins the next run with "
         '`role = "evaluate"` tells that.'
