@@ -62,9 +62,9 @@ def server(
     from farfield.bench import load_model
 
     about = load_model(out).about
+    kept = f"round {about['round']} of {result['rounds']}, source validation {about['source_validation']:.4f}"
     output.print(
-        f"model: {out} ({result['algorithm']}, {result['clients']} sites, round {about['round']} of {result['rounds']}, "
-        f"source validation {about['source_validation']:.4f})\n"
+        f"model: {out} ({result['algorithm']}, {result['clients']} sites, {kept})\n"
         f"sha256 of the last round's model: {result['model_sha256']}",
         highlight=False,
         soft_wrap=True,
