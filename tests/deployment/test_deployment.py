@@ -140,6 +140,7 @@ def test_nobody_gets_in_without_a_known_key_and_a_trusted_certificate(tmp_path: 
         }  # fmt: skip
         for what, options in attempts.items():
             _flower_gets_nowhere(net, what, ["--superlink", at, *options])
+        _nobody_registers_a_key(net, other)
         net.until("the run", lambda: any(r["kind"] == "started" for r in net.activity("server")))
         assert not [r for r in net.activity("server") if r["kind"] == "joined"]
         server.send_signal(signal.SIGTERM)
@@ -163,6 +164,22 @@ def _flower_gets_nowhere(net: Deployment, what: str, options: list[str]) -> None
         process.wait()
     assert code != 0, f"a node with {what} was let in: {log.read_text()}"
     assert "SuperNode ID" not in log.read_text(), f"a node with {what} was let in"
+
+
+def _nobody_registers_a_key(net: Deployment, other: Path) -> None:
+    """Flower's own command, at the server's machine and with the right authority, but without the operator's secret."""
+    from farfield.deployment.processes import environment
+
+    home = net.folder / "home"
+    home.mkdir(exist_ok=True)
+    link = f'[superlink.x]\naddress = "127.0.0.1:{net.port}"\nroot-certificates = "{net.certs / "ca.crt"}"\n'
+    (home / "config.toml").write_text(link)
+    for arguments in (["supernode", "register", str(other / "forged.pub"), "x"], ["supernode", "list", "x"]):
+        done = subprocess.run(
+            ["flwr", *arguments], env=environment(home), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode != 0, done.stdout
+        assert "for the server's operator alone" in done.stdout + done.stderr
 
 
 def test_sites_that_do_not_fit_are_told_what_to_mend_and_can_come_back(tmp_path: Path) -> None:

@@ -193,9 +193,11 @@ class Best:
         write_atomic(self._out / WEIGHTS, save(tensors, metadata=metadata))
 
 
-def write_card(out: Path, plan: Plan, task: Task, job: Job, result: Mapping[str, Any]) -> None:
-    """Describe the model that was kept."""
-    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out)).encode())
+def write_card(
+    out: Path, plan: Plan, task: Task, job: Job, result: Mapping[str, Any], unseen: str | None = None
+) -> None:
+    """Describe the model that was kept. `unseen` says how it does where it was not trained; left out, how to know."""
+    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out), unseen).encode())
 
 
 def load_model(folder: Path) -> TrainedModel:
@@ -271,7 +273,14 @@ weights, which are not in this folder: {name}, sha256 {digest}.
     return f"```\n{command}\n```\n\nMODEL is this folder. {how}. {measure}\n{needs}"
 
 
-def _card(plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel) -> str:
+def _card(
+    plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel, unseen: str | None
+) -> str:
+    if unseen is None:
+        unseen = (
+            "It does not say how the model does at a site that did\n"
+            f"not: run {_bench_command(task, job.algorithm)}, which holds out one domain after the other."
+        )
     state = trained.model.state()
     metric = "loss" if task.kind == "regression" else "accuracy"
     settings = "\n".join(f"| {name} | {value} |" for name, value in plan.settings[job.algorithm].items())
@@ -290,8 +299,7 @@ A model for {task.description or task.name}, trained across {result["clients"]} 
 | sha256 of parameters and buffers | {hash_states([state])} |
 | seed | {job.seed} |
 
-The validation figure is measured on the domains that took part. It does not say how the model does at a site that did
-not: run {_bench_command(task, job.algorithm)}, which holds out one domain after the other.
+The validation figure is measured on the domains that took part. {unseen}
 
 ## Use
 

@@ -16,7 +16,13 @@ from farfield.cli.console import messages, output
 from farfield.errors import UserError
 
 FederationPath = Annotated[Path, typer.Argument(metavar="FEDERATION", help="The federation file, e.g. heart.toml.")]
-_STYLES = {"refused": "red", "turned-away": "red", "event": "yellow", "left": "yellow"}
+#: What a site's operator reads when the server has asked for something.
+_QUESTIONS = {
+    "describe": "the site's schema",
+    "statistics": "statistics of the columns",
+    "measure": "figures of the model on this site's rows",
+}
+_STYLES = {"measured": "bold", "refused": "red", "turned-away": "red", "event": "yellow", "left": "yellow"}
 
 
 def server(
@@ -53,9 +59,13 @@ def server(
     security = Security(certs, keys_in(key or []))
     with _EndedBySignals():
         result = serve(asked, out, security, wait=wait, resume=resume, tell=_say)
+    from farfield.bench import load_model
+
+    about = load_model(out).about
+    kept = f"round {about['round']} of {result['rounds']}, source validation {about['source_validation']:.4f}"
     output.print(
-        f"model: {out} ({result['algorithm']}, {result['rounds']} rounds, {result['clients']} sites)\n"
-        f"sha256 of the final model: {result['model_sha256']}",
+        f"model: {out} ({result['algorithm']}, {result['clients']} sites, {kept})\n"
+        f"sha256 of the last round's model: {result['model_sha256']}",
         highlight=False,
         soft_wrap=True,
         markup=False,
@@ -96,13 +106,10 @@ def client(
     asked, own = read_federation(federation), read_site(site)
     if insecure and (ca is not None or key is not None):
         raise UserError("--insecure goes without certificates and keys; leave --ca and --key away, or --insecure")
-    if not insecure and ca is None:
-        raise UserError(
-            "a site must know its server: give --ca ca.crt from its operator (or --insecure, for a server on this "
-            "machine alone)"
-        )
     credentials = Credentials(ca, key)
-    check_credentials(asked, credentials)
+    if not show:  # what would leave can be read before there are any keys
+        _need_authority(ca, insecure)
+        check_credentials(asked, credentials)
     data = open_site(own)
     for note in data.notes:
         messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
@@ -119,6 +126,14 @@ def client(
     check_server(asked, credentials, wait)
     with _EndedBySignals():
         join(asked, own.path, folder, credentials, tell=_say, stay=stay)
+
+
+def _need_authority(ca: Path | None, insecure: bool) -> None:
+    if not insecure and ca is None:
+        raise UserError(
+            "a site must know its server: give --ca ca.crt from its operator (or --insecure, for a server on this "
+            "machine alone)"
+        )
 
 
 def _asked_and_approved() -> bool:
@@ -140,9 +155,9 @@ def _say(row: dict[str, Any]) -> None:
     if kind == "phase":
         text = f"round {row['round']}, {text}"
     if kind == "question":
-        text = f"asked for: {text}"
+        text = _QUESTIONS.get(text, text)
     if row.get("bytes"):
-        facts.append(f"{row['bytes'] / 1000:.1f} kB sent")
+        facts.append(f"{row['bytes'] / 1000:.1f} kB sent" if row["bytes"] >= 1000 else f"{row['bytes']} B sent")
     style = _STYLES.get(kind)
     line = escape(f"{text}{': ' if facts else ''}{', '.join(facts)}")
     messages.print(f"[{style}]{line}[/]" if style else line, highlight=False, soft_wrap=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from farfield.deployment import site_process
 from farfield.deployment.activity import Activity
+from farfield.deployment.credentials import check_authority, check_private_key
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.processes import Process, ProcessError, environment, free_port, is_loopback
 from farfield.errors import UserError
@@ -59,6 +60,9 @@ def check_credentials(federation: FederationFile, credentials: Credentials) -> N
     for path, what in ((credentials.authority, "--ca"), (credentials.key, "--key")):
         if path is None or not path.is_file():
             raise ClientError(f"there is no file '{path}' for {what}")
+    assert credentials.authority is not None
+    check_authority(credentials.authority)
+    check_private_key(credentials.key)
 
 
 def check_server(federation: FederationFile, credentials: Credentials, seconds: float) -> None:
@@ -82,7 +86,7 @@ def check_server(federation: FederationFile, credentials: Credentials, seconds: 
             if time.monotonic() >= until:
                 raise ClientError(
                     f"no server answers at {federation.server} ({error.strerror or error}); is it running, and is "
-                    "'server' in the federation file its address?"
+                    "'server' in the federation file its address? With --wait SECONDS a site waits for it"
                 ) from None
             time.sleep(0.5)
 

@@ -129,7 +129,9 @@ def read_federation(path: Path | str) -> FederationFile:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FederationFileError(f"there is no federation file '{path}'") from None
+        raise FederationFileError(
+            f"there is no federation file '{path}'; the server's operator writes it, and its sites get it from there"
+        ) from None
     except OSError as error:
         raise FederationFileError(f"the federation file '{path}' cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -178,7 +180,7 @@ def _check_method(federation: FederationFile) -> None:
     try:
         client, _ = parts(name)
     except AlgorithmError as error:
-        raise federation.refusal("algorithm", str(error)) from None
+        raise federation.refusal("algorithm", _or_newer(str(error))) from None
     if client.family == "reference":
         raise federation.refusal(
             "algorithm", f"'{client.name}' is a reference for one machine, not a method for sites; choose another"
@@ -191,6 +193,15 @@ def _check_method(federation: FederationFile) -> None:
         _check_model(model)
     except (AlgorithmError, PlanError) as error:
         raise federation.refusal("set", str(error)) from None
+
+
+def _or_newer(problem: str) -> str:
+    """A method may be unknown because it is newer than this machine's version."""
+    if not problem.startswith("unknown") or "did you mean" in problem:
+        return problem
+    from farfield import __version__
+
+    return f"{problem}; a newer version than this one, {__version__}, may know it"
 
 
 def _check_augment(augment: Any) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.deployment.activity import Activity
+from farfield.deployment.credentials import check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.processes import Process, ProcessError, environment, is_loopback, need_free, wait_for_port
 from farfield.errors import UserError
@@ -22,6 +25,8 @@ from farfield.records import RunFolder
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
+#: In the folder of Flower's files: what its Control API wants to see.
+SECRET = "secret"
 #: Seconds in which the ServerApp must have begun.
 START_SECONDS = 120.0
 APP = Path(__file__).parent / "flower_app"
@@ -67,8 +72,16 @@ def serve(
         for key in security.keys:
             _register(key, folder)
         _start_run(folder, out)
-        tell({"kind": "listening", "text": f"sites can connect to {federation.server}", **settings})
+        tell({"kind": "listening", "text": _invitation(federation, security), **settings})
         return _watch(out, activity, link, tell)
+
+
+def _invitation(federation: FederationFile, security: Security) -> str:
+    known = "without TLS and keys" if security.insecure else f"TLS, {len(security.keys)} keys known"
+    wanted = f"{federation.sites} to train"
+    if federation.evaluating:
+        wanted += f" and {federation.evaluating} to evaluate"
+    return f"sites can connect to {federation.server} ({known}); waiting for {wanted}"
 
 
 def _check(federation: FederationFile, out: Path, security: Security, resume: bool) -> None:
@@ -77,6 +90,8 @@ def _check(federation: FederationFile, out: Path, security: Security, resume: bo
             f"--insecure is for addresses of this machine alone, and '{federation.server}' is not one; make a "
             "certificate with 'farfield certs server' and give --certs"
         )
+    if security.certificates is not None:
+        check_server_files(security.certificates)
     if not security.insecure and not security.keys:
         raise ServerError("no site's key is known, so none could join; give the sites' .pub files with --key")
     run = RunFolder(out / "run")
@@ -102,7 +117,8 @@ def _settings(folder: Path, federation: FederationFile, wait: float) -> dict[str
 def _superlink(federation: FederationFile, folder: Path, security: Security) -> Iterator[Process]:
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    command = ["flower-superlink", "--host", federation.host, "--port", str(federation.port)]
+    _new_secret(folder)
+    command = [*_gated(folder), "link", "--host", federation.host, "--port", str(federation.port)]
     # In a file, so that sites are still known when the server is started again after a kill.
     command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
     link = [f"[superlink.{LINK}]", f'address = "{federation.server}"']
@@ -118,6 +134,16 @@ def _superlink(federation: FederationFile, folder: Path, security: Security) -> 
     with Process("Flower's SuperLink", command, folder / "superlink.log", environment(home)) as process:
         wait_for_port(federation.host, federation.port, process)
         yield process
+
+
+def _new_secret(folder: Path) -> None:
+    """For the operator's requests to the SuperLink; made anew with every start."""
+    with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def _gated(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "farfield.deployment.superlink", str(folder / SECRET)]
 
 
 def _register(key: Path, folder: Path) -> None:
@@ -138,7 +164,7 @@ def _start_run(folder: Path, out: Path) -> None:
 
 def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["flwr", *arguments],
+        [*_gated(folder), "flwr", *arguments],
         env=environment(folder / "home"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -179,11 +205,14 @@ def keys_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(path.glob("*.pub"))
+            inside = sorted(path.glob("*.pub"))
+            if not inside:
+                raise ServerError(f"the folder '{path}' has no .pub file; give --key what the sites have sent")
+            found += inside
         elif path.is_file():
             found.append(path)
         else:
-            raise ServerError(f"there is no key '{path}'")
+            raise ServerError(f"there is no key '{path}'; give a site's .pub file, or a folder of them")
     names = [path.stem for path in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -191,4 +220,5 @@ def keys_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     for path in found:
         if not os.access(path, os.R_OK):
             raise ServerError(f"the key '{path}' cannot be read")
+        check_public_key(path)
     return tuple(found)

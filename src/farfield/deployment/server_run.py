@@ -21,6 +21,7 @@ from farfield.bench.training import Best, write_card
 from farfield.deployment.activity import Activity
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.joining import Federated, Member, gather, offer
+from farfield.deployment.measured import measured_elsewhere
 from farfield.deployment.network import Network
 from farfield.deployment.sites_federation import SitesFederation
 from farfield.errors import UserError
@@ -96,7 +97,11 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
         },
     )
     best = Best(out, plan, task, job.algorithm, fitted)
-    activity.add("training", f"{job.algorithm} with {len(federated.training)} sites", rounds=assignment.rounds)
+    activity.add(
+        "training",
+        f"training {job.algorithm} with {len(federated.training)} sites, {assignment.rounds} rounds",
+        rounds=assignment.rounds,
+    )
     with SitesFederation(
         grid,
         federated.training,
@@ -120,7 +125,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
             on_better=best.keep,
         )
         result = rounds.to_the_end(algorithm.start(model.state()))
-    write_card(out, plan, task, job, result)
+    write_card(out, plan, task, job, result, _unseen(out, federated.evaluating, activity))
     return result
 
 
@@ -186,6 +191,19 @@ def _measure(
         return measured
 
     return measure
+
+
+def _unseen(out: Path, evaluating: tuple[Member, ...], activity: Activity) -> str:
+    """How the kept model does at sites that only evaluate, for its card and for whoever watches."""
+    said = measured_elsewhere(out, [member.name for member in evaluating])
+    for sentence in said:
+        activity.add("measured", sentence)
+    if said:
+        return "How the model does elsewhere:\n" + ";\n".join(said) + "."
+    return (
+        "It does not say how the model does at a site that did not:\na site that joins the next run with "
+        '`role = "evaluate"` tells that.'
+    )
 
 
 def _report(activity: Activity, progress: Progress) -> None:

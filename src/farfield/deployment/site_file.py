@@ -84,7 +84,9 @@ def read_site(path: Path | str) -> SiteFile:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SiteFileError(f"there is no site file '{path}'") from None
+        raise SiteFileError(
+            f"there is no site file '{path}'; write one that names the site, its data and its label"
+        ) from None
     except OSError as error:
         raise SiteFileError(f"the site file '{path}' cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

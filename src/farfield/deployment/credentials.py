@@ -1,0 +1,65 @@
+"""Certificates and keys are read before anything is started: Flower's own words on a bad one come late and are many."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from farfield.errors import UserError
+
+
+class CredentialsError(UserError):
+    """A certificate or key that cannot be used, in one sentence."""
+
+
+def check_authority(path: Path) -> None:
+    """Refuse what is not the certificate of an authority."""
+    try:
+        ssl.create_default_context(cafile=str(path))
+    except (ssl.SSLError, OSError):
+        raise CredentialsError(f"'{path}' is no certificate; give --ca the ca.crt from the server's operator") from None
+
+
+def check_private_key(path: Path) -> None:
+    """Refuse what is not a site's private key, such as its public half."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        load_ssh_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise CredentialsError(
+            f"'{path}' is no private key without a password in the form of OpenSSH; give --key the .key that "
+            "'farfield certs node' has made"
+        ) from None
+
+
+def check_public_key(path: Path) -> None:
+    """Refuse what is not a site's public key."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    try:
+        load_ssh_public_key(path.read_bytes())
+    except (ValueError, UnsupportedAlgorithm):
+        raise CredentialsError(
+            f"'{path}' is no public key; give --key the .pub that 'farfield certs node' has made at the site"
+        ) from None
+
+
+def check_server_files(folder: Path) -> None:
+    """Refuse a folder without a server's certificate and its key, or with two that do not belong together."""
+    missing = [name for name in ("server.crt", "server.key", "ca.crt") if not (folder / name).is_file()]
+    if missing:
+        raise CredentialsError(
+            f"'{folder}' has no {' and no '.join(missing)}; make a certificate with 'farfield certs server {folder}'"
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(folder / "server.crt", folder / "server.key", password=lambda: "")
+    except (ssl.SSLError, OSError) as error:
+        why = getattr(error, "reason", None) or error.strerror or str(error)
+        raise CredentialsError(
+            f"server.crt and server.key in '{folder}' cannot be used together ({why}); make them anew with "
+            f"'farfield certs server {folder} --force'"
+        ) from None

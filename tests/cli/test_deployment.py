@@ -1,0 +1,246 @@
+"""Mistakes at `farfield server` and `farfield client`: one sentence at the place that can mend it, and exit code 2."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="needs Flower")
+
+FEDERATION = 'name = "heart"\nserver = "127.0.0.1:{port}"\nalgorithm = "fediir"\nrounds = 2\nsites = 1\n'
+SITE = 'name = "cleveland"\ndata = "rows.csv"\nlabel = "disease"\ncategorical = ["cp"]\n'
+ROWS = "age,cp,disease\n" + "".join(f"{40 + row},{row % 4},{'yes' if row % 3 else 'no'}\n" for row in range(20))
+
+SERVER = ["server", "federation.toml", "--out", "model"]
+CLIENT = ["client", "federation.toml", "cleveland"]
+CERTS = ["--certs", "certs"]
+KEYS = ["--key", "keys"]
+KNOWN = ["--ca", "certs/ca.crt", "--key", "cleveland/cleveland.key"]
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that nobody else takes during the test; nobody listens at it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
+
+@pytest.fixture
+def hospital(farfield: Callable[..., Any], tmp_path: Path, port: int) -> Path:
+    """A folder in which everything is right; each test breaks one thing."""
+    (tmp_path / "federation.toml").write_text(FEDERATION.format(port=port))
+    (tmp_path / "cleveland").mkdir()
+    (tmp_path / "cleveland" / "site.toml").write_text(SITE)
+    (tmp_path / "cleveland" / "rows.csv").write_text(ROWS)
+    assert farfield("certs", "server", "certs").code == 0
+    assert farfield("certs", "node", "cleveland", "cleveland").code == 0
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "cleveland" / "cleveland.pub").rename(tmp_path / "keys" / "cleveland.pub")
+    return tmp_path
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def refused(ran: Any, *phrases: str) -> None:
+    """Exit code 2, and one sentence that names all of this."""
+    assert ran.code == 2, ran
+    assert ran.err.startswith("error: "), ran.err
+    assert len(ran.err.strip().splitlines()) == 1, ran.err
+    assert "Traceback" not in ran.err
+    for phrase in phrases:
+        assert phrase in ran.err, ran.err
+
+
+BROKEN = {
+    "the label's column is missing": (
+        CLIENT + KNOWN,
+        ("cleveland/site.toml", 'label = "disease"', 'label = "diesase"'),
+        ("cleveland/site.toml", "'label'", "'diesase'", "did you mean 'disease'?"),
+    ),
+    "a column of categories is missing": (
+        CLIENT + KNOWN,
+        ("cleveland/rows.csv", "age,cp,disease", "age,pain,disease"),
+        ("cleveland/site.toml", "'categorical'", "'cp'", "there are age, pain, disease"),
+    ),
+    "no label": (
+        CLIENT + KNOWN,
+        ("cleveland/site.toml", 'label = "disease"', ""),
+        ("cleveland/site.toml", "'label'", "age, cp, disease"),
+    ),
+    "another file of rows": (
+        CLIENT + KNOWN,
+        ("cleveland/site.toml", "rows.csv", "row.csv"),
+        ("cleveland/site.toml", "'data'", "cleveland/row.csv"),
+    ),
+    "a key of the site file misspelt": (
+        CLIENT + KNOWN,
+        ("cleveland/site.toml", "categorical", "categoric"),
+        ("cleveland/site.toml", "'categoric'", "did you mean 'categorical'?"),
+    ),
+    "a method that the site does not know": (
+        CLIENT + KNOWN,
+        ("federation.toml", "fediir", "fedirr"),
+        ("federation.toml", "'algorithm'", "'fedirr'", "did you mean 'fediir'?"),
+    ),
+    "a method that the server does not know": (
+        SERVER + CERTS + KEYS,
+        ("federation.toml", "fediir", "fednew"),
+        ("federation.toml", "'algorithm'", "'fednew'", "choose one of", "a newer version"),
+    ),
+    "a key of the federation file misspelt": (
+        SERVER + CERTS + KEYS,
+        ("federation.toml", "rounds", "round"),
+        ("federation.toml", "'round'", "did you mean 'rounds'?"),
+    ),
+    "no address": (
+        CLIENT + KNOWN,
+        ("federation.toml", "server =", "# server ="),
+        ("federation.toml", "no key 'server'", "127.0.0.1:9443"),
+    ),
+    "an insecure server for everyone": (
+        [*SERVER, "--insecure"],
+        ("federation.toml", "127.0.0.1", "0.0.0.0"),
+        ("--insecure is for addresses of this machine", "'0.0.0.0:", "farfield certs server", "--certs"),
+    ),
+    "an insecure server at a public address": (
+        [*SERVER, "--insecure"],
+        ("federation.toml", "127.0.0.1", "192.0.2.7"),
+        ("--insecure is for addresses of this machine", "'192.0.2.7:", "--certs"),
+    ),
+    "an insecure site with a server elsewhere": (
+        [*CLIENT, "--insecure"],
+        ("federation.toml", "127.0.0.1", "192.0.2.7"),
+        ("--insecure is for a server on this machine", "'192.0.2.7:", "--ca"),
+    ),
+    "an address of another machine": (
+        SERVER + CERTS + KEYS,
+        ("federation.toml", "127.0.0.1", "192.0.2.7"),
+        ("cannot listen at 192.0.2.7:", "'server' in the federation file"),
+    ),
+    "a key that is none": (
+        CLIENT + KNOWN,
+        ("cleveland/cleveland.key", "PRIVATE KEY", "SOMETHING"),
+        ("cleveland/cleveland.key", "farfield certs node"),
+    ),
+    "an authority that is none": (
+        [*CLIENT, *KNOWN, "--accept"],
+        ("certs/ca.crt", "CERTIFICATE", "SOMETHING"),
+        ("certs/ca.crt", "no certificate", "--ca"),
+    ),
+    "a public key that is none": (
+        SERVER + CERTS + KEYS,
+        ("keys/cleveland.pub", "ecdsa", "something"),
+        ("keys/cleveland.pub", "no public key", "farfield certs node"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "broken", "phrases"), BROKEN.values(), ids=BROKEN.keys())
+def test_what_is_wrong_in_a_file_is_named_with_the_way_out(
+    farfield: Callable[..., Any],
+    hospital: Path,
+    arguments: list[str],
+    broken: tuple[str, str, str],
+    phrases: tuple[str, ...],
+) -> None:
+    name, old, new = broken
+    change(hospital / name, old, new)
+    refused(farfield(*arguments), *phrases)
+    assert not (hospital / "model").exists()
+
+
+MISTYPED: dict[str, tuple[list[str], tuple[str, ...]]] = {
+    "a server without a certificate": (SERVER, ("farfield certs server", "--certs")),
+    "a server that knows no key": (SERVER + CERTS, ("no site's key", "--key")),
+    "a folder without keys": ([*SERVER, *CERTS, "--key", "cleveland"], ("'cleveland'", "no .pub", "--key")),
+    "a key that is not there": ([*SERVER, *CERTS, "--key", "keys/va.pub"], ("no key 'keys/va.pub'",)),
+    "a folder without certificates": (
+        [*SERVER, "--certs", "keys", *KEYS],
+        ("'keys' has no server.crt", "farfield certs server keys"),
+    ),
+    "certificates, and insecure": ([*SERVER, *CERTS, "--insecure"], ("--certs", "--insecure")),
+    "no federation file for a server": (
+        ["server", "heart.toml", "--out", "model", *CERTS, *KEYS],
+        ("no federation file 'heart.toml'",),
+    ),
+    "no federation file for a site": (
+        ["client", "heart.toml", "cleveland", *KNOWN],
+        ("no federation file 'heart.toml'", "operator"),
+    ),
+    "no site file": (["client", "federation.toml", "va", *KNOWN], ("no site file 'va",)),
+    "a folder without a site file": (
+        ["client", "federation.toml", "certs", *KNOWN],
+        ("no site file 'certs/site.toml'",),
+    ),
+    "a folder that is not empty": (
+        ["server", "federation.toml", "--out", "keys", *CERTS, *KEYS],
+        ("'keys' is not empty", "--out"),
+    ),
+    "nothing to resume": ([*SERVER, *CERTS, *KEYS, "--resume"], ("no run in 'model'", "--resume")),
+    "a site without an authority": ([*CLIENT, "--key", "cleveland/cleveland.key"], ("--ca ca.crt", "its operator")),
+    "a site without a key": ([*CLIENT, "--ca", "certs/ca.crt"], ("private key", "farfield certs node", "--key")),
+    "a site's key that is not there": (
+        [*CLIENT, "--ca", "certs/ca.crt", "--key", "va.key"],
+        ("no file 'va.key' for --key",),
+    ),
+    "an authority that is not there": (
+        [*CLIENT, "--ca", "ca.crt", "--key", "cleveland/cleveland.key"],
+        ("no file 'ca.crt' for --ca",),
+    ),
+    "a key, and insecure": ([*CLIENT, *KNOWN, "--insecure"], ("--key", "--insecure")),
+}
+
+
+@pytest.mark.parametrize(("arguments", "phrases"), MISTYPED.values(), ids=MISTYPED.keys())
+def test_what_is_missing_is_named_with_the_way_out(
+    farfield: Callable[..., Any], hospital: Path, arguments: list[str], phrases: tuple[str, ...]
+) -> None:
+    refused(farfield(*arguments), *phrases)
+    assert not (hospital / "model").exists()
+
+
+def test_a_port_in_use_is_named_by_the_server(farfield: Callable[..., Any], hospital: Path, port: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = listening.getsockname()[1]
+        change(hospital / "federation.toml", str(port), str(taken))
+        ran = farfield(*SERVER, *CERTS, *KEYS)
+    refused(ran, f"127.0.0.1:{taken}", "in use", "'server' in the federation file")
+
+
+def test_a_server_that_does_not_answer_is_named_by_the_site(
+    farfield: Callable[..., Any], hospital: Path, port: int
+) -> None:
+    ran = farfield(*CLIENT, *KNOWN, "--accept")
+    refused(ran, f"no server answers at 127.0.0.1:{port}", "is it running", "--wait")
+
+
+def test_what_would_leave_can_be_read_before_there_are_keys(farfield: Callable[..., Any], hospital: Path) -> None:
+    ran = farfield(*CLIENT, "--show")
+    assert ran.code == 0
+    assert "head_gradient" in ran.out
+    assert not (hospital / "cleveland" / ".farfield").exists()
+
+
+def test_nothing_leaves_that_was_not_approved(farfield: Callable[..., Any], hospital: Path) -> None:
+    ran = farfield(*CLIENT, *KNOWN)
+    refused(ran, "was not approved", "--accept")
+    assert not list(hospital.rglob("approval.json"))
+
+
+def test_an_approval_is_kept_and_asked_for_again_when_the_federation_changes(
+    farfield: Callable[..., Any], hospital: Path
+) -> None:
+    refused(farfield(*CLIENT, *KNOWN, "--accept"), "no server answers")
+    refused(farfield(*CLIENT, *KNOWN), "no server answers")
+    change(hospital / "federation.toml", "rounds = 2", "rounds = 3")
+    refused(farfield(*CLIENT, *KNOWN), "was not approved")
