@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from farfield.federation.flower.engine import FIRST_LOOK, LONGEST_LOOK
+from farfield.federation.flower.engine import until_next_look
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def empty_round(grid: Grid, nodes: Sequence[int], of: Sequence[Exchange]) -> flo
         content = _array(exchange.down)
         messages = [Message(content, node, f"query.empty_{exchange.kind}", group_id="empty") for node in nodes]
         waiting = set(grid.push_messages(messages))
-        look = FIRST_LOOK
+        news = time.monotonic()
         while waiting:
             replies = list(grid.pull_messages(list(waiting)))
             for reply in replies:
@@ -53,8 +53,9 @@ def empty_round(grid: Grid, nodes: Sequence[int], of: Sequence[Exchange]) -> flo
                     raise RuntimeError(f"an empty exchange failed: {reply.error}")
                 waiting.discard(reply.metadata.reply_to_message_id)
             if waiting:
-                look = FIRST_LOOK if replies else min(2 * look, LONGEST_LOOK)
-                time.sleep(look)
+                if replies:
+                    news = time.monotonic()
+                time.sleep(until_next_look(news))
     return time.perf_counter() - started
 
 

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from farfield.deployment import server_run
 from farfield.deployment.sites_federation import SitesFederation
+from farfield.deployment.waits import look_again_soon
 from farfield.federation.execution import Outcome
 from farfield.models import ModelState
 
@@ -35,14 +36,15 @@ def main(grid: Grid, context: Context) -> None:
         """The deployed sites, with a watch."""
 
         begun: float | None = None
-        client_seconds = 0.0
+        client_seconds = waiting_seconds = 0.0
 
         def begin(self, round: int, cohort: Sequence[int]) -> None:
             now = time.perf_counter()
             if self.begun is not None:
                 sites = (self.traffic.client_seconds - self.client_seconds) / len(self._nodes)
-                _note(out, {"ours": now - self.begun, "sites": sites})
-                self.client_seconds = self.traffic.client_seconds
+                waited = self.traffic.waiting_seconds - self.waiting_seconds
+                _note(out, {"ours": now - self.begun, "sites": sites, "waiting": waited})
+                self.client_seconds, self.waiting_seconds = self.traffic.client_seconds, self.traffic.waiting_seconds
             layout = self.layout
             pair = exchanges(layout.parameters, layout.head.stop - layout.head.start)
             _note(out, {"floor": empty_round(grid, [node.id for node in self._nodes], pair)})
@@ -56,6 +58,7 @@ def main(grid: Grid, context: Context) -> None:
                 np.save(out / "flower" / "compared.npy", model.parameters.numpy())
             return super()._outcomes(phase, model, shared, clients)
 
+    look_again_soon()
     server_run.SitesFederation = InTurns
     server_run.serve(grid, out)
 
