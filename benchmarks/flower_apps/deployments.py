@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from flower_apps.experiment import EPOCHS, GAMMA, LR, SITES, UPSILON, Network, make_farfield, make_untuned
 
 from farfield.deployment.federation_file import read_federation
 from farfield.deployment.processes import Process, environment, free_port, wait_for_port
 from farfield.deployment.server import Security, serve
+from flower_apps.experiment import EPOCHS, GAMMA, LR, SITES, UPSILON, Network, make_farfield, make_untuned
 
 HERE = Path(__file__).parent
 #: The name of the SuperLink in Flower's configuration.
@@ -118,7 +118,13 @@ def _untuned_environment(home: Path) -> dict[str, str]:
 def _flwr(network: Network, *arguments: str) -> None:
     env = _untuned_environment(network.folder / "home")
     done = subprocess.run(
-        ["flwr", *arguments], env=env, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=120, check=False
+        ["flwr", *arguments],
+        env=env,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=120,
+        check=False,
     )
     if done.returncode:
         raise RuntimeError(f"flwr {arguments[0]} failed: {done.stdout[-600:]} {done.stderr[-600:]}")

@@ -1,7 +1,7 @@
 """An empty round: as many exchanges and bytes as FedIIR's, with nothing done in between.
 
-A message is one array and nothing else, which is the least that Flower can carry; a node answers it at once. Bytes are
-drawn anew for each exchange, because Flower does not send again what it has.
+A message has the form that Flower's own strategies give it: arrays, here a single one, and a small record beside them.
+A node answers it at once. Bytes are drawn anew for each exchange, because Flower does not send again what it has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
@@ -42,7 +42,7 @@ def empty_round(grid: Grid, nodes: Sequence[int], of: Sequence[Exchange]) -> flo
     """The seconds that the exchanges take, one after the other; the looks for replies are those of our engine."""
     started = time.perf_counter()
     for exchange in of:
-        content = _array(exchange.down)
+        content = RecordDict({"arrays": _array(exchange.down), "config": ConfigRecord({"server-round": 1})})
         messages = [Message(content, node, f"query.empty_{exchange.kind}", group_id="empty") for node in nodes]
         waiting = set(grid.push_messages(messages))
         news = time.monotonic()
@@ -61,11 +61,11 @@ def empty_round(grid: Grid, nodes: Sequence[int], of: Sequence[Exchange]) -> flo
 
 def _answering(size: int):
     def answer(message: Message, context: Context) -> Message:
-        return Message(_array(size), reply_to=message)
+        content = RecordDict({"arrays": _array(size), "metrics": MetricRecord({"num-examples": 1})})
+        return Message(content, reply_to=message)
 
     return answer
 
 
-def _array(size: int) -> RecordDict:
-    array = Array(dtype="uint8", shape=(size,), stype="bytes", data=os.urandom(size))
-    return RecordDict({"array": ArrayRecord({"0": array})})
+def _array(size: int) -> ArrayRecord:
+    return ArrayRecord({"0": Array(dtype="uint8", shape=(size,), stype="bytes", data=os.urandom(size))})

@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 from flwr.supernode.runtime import run_clientapp as flower
 
-from farfield.deployment.waits import look_again_soon
+from farfield.deployment.waits import LOOK_HERE, look_again_soon
 
 
 class ForkExecutor:
@@ -27,7 +27,7 @@ class ForkExecutor:
 
     def __init__(self, app: ClientApp) -> None:
         self._app = app
-        look_again_soon()
+        look_again_soon(LOOK_HERE)
         gc.freeze()  # a fork that collects garbage would copy all of the memory that it shares
         self._children: set[int] = set()
 

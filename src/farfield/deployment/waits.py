@@ -2,7 +2,7 @@
 
 Flower announces a message before its content is there. Who looks in between waits a second before looking again, and a
 round of two exchanges has a dozen such occasions. These are private parts of Flower, which is why its version is
-pinned; if they are ever gone, an import fails and says so.
+pinned; should they ever be gone, this fails and says so.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-#: Seconds after which content that was announced is looked for again; twice as long each time, as in Flower.
+#: Seconds after which content that was announced is looked for again at first; twice as long each time, as in Flower.
 LOOK_AGAIN = 0.02
-#: Seconds between looks for what this machine itself is about to bring, which cost next to nothing.
-LOOK_HERE = 0.02
+#: Seconds between looks at most: across the network, and on this machine, where a look costs next to nothing.
+LOOK_ACROSS, LOOK_HERE = 0.5, 0.04
 
 
-def look_again_soon() -> None:
-    """In this process, look for content that is not there yet after milliseconds, not after a second."""
+def look_again_soon(longest: float = LOOK_ACROSS) -> None:
+    """In this process, look for content that is not there yet after milliseconds, not after a second.
+
+    Flower gives up after so many looks or after two hours; with shorter waits only the two hours are left.
+    """
     from flwr.supercore.inflatable import inflatable_utils as objects
 
     for pull in (objects.pull_objects, objects.pull_and_inflate_object_from_tree):
         defaults = pull.__kwdefaults__
         assert defaults is not None
-        defaults["initial_backoff"] = min(defaults["initial_backoff"], LOOK_AGAIN)
+        assert {"initial_backoff", "backoff_cap", "max_tries_per_object"} <= defaults.keys()
+        defaults |= {"initial_backoff": LOOK_AGAIN, "backoff_cap": longest, "max_tries_per_object": None}
 
 
 def shorten_supernode(seconds: float) -> None:

@@ -46,7 +46,7 @@ def train(net: Net, loader: DataLoader, epochs: int, lr: float, gamma: float, ta
             optimizer.zero_grad()
             loss = F.cross_entropy(net(x), y)
             grads = torch.autograd.grad(loss, list(net.head.parameters()), create_graph=True)
-            distance = sum((g - target[n]).square().sum() for (n, _), g in zip(net.head.named_parameters(), grads))
+            distance = sum((g - t).square().sum() for g, t in zip(grads, target.values(), strict=True))
             (loss + gamma / 2 * distance).backward()
             optimizer.step()
             running += loss.item()
