@@ -11,7 +11,14 @@ import pytest
 from flwr.supercore.inflatable import inflatable_utils as objects
 from flwr.supernode import start_client_internal as loop
 
-from farfield.deployment.waits import LOOK_ACROSS, LOOK_AGAIN, LOOK_HERE, look_again_soon, shorten_supernode
+from farfield.deployment.waits import (
+    LOOK_ACROSS,
+    LOOK_AGAIN,
+    LOOK_HERE,
+    LOOK_INSIDE,
+    look_again_soon,
+    shorten_supernode,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -71,5 +78,5 @@ def test_a_supernode_sleeps_shorter_and_has_the_clock_besides(monkeypatch: pytes
     monkeypatch.setattr(time, "sleep", slept.append)
     for asked in (3, 0.5, 0.001):
         clock.sleep(asked)
-    assert slept == [0.2, LOOK_HERE, 0.001]
+    assert slept == [0.2, LOOK_INSIDE, 0.001]
     assert clock.monotonic is time.monotonic

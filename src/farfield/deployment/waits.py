@@ -11,9 +11,11 @@ import time
 from types import SimpleNamespace
 
 #: Seconds after which content that was announced is looked for again at first; twice as long each time, as in Flower.
-LOOK_AGAIN = 0.02
-#: Seconds between looks at most: across the network, and on this machine, where a look costs next to nothing.
-LOOK_ACROSS, LOOK_HERE = 0.5, 0.04
+LOOK_AGAIN = 0.05
+#: Seconds between looks at most: across the network, and on this machine.
+LOOK_ACROSS, LOOK_HERE = 0.5, 0.2
+#: Seconds between a SuperNode's looks into its own memory.
+LOOK_INSIDE = 0.05
 
 
 def look_again_soon(longest: float = LOOK_ACROSS) -> None:
@@ -40,6 +42,6 @@ def shorten_supernode(seconds: float) -> None:
 
     def sleep(asked: float) -> None:
         # Flower's loop sleeps three seconds when there is no message, and half a second when there is no reply yet.
-        time.sleep(min(asked, seconds if asked > 1 else LOOK_HERE))
+        time.sleep(min(asked, seconds if asked > 1 else LOOK_INSIDE))
 
     loop.time = Clock(sleep=sleep)  # type: ignore[attr-defined, assignment]
