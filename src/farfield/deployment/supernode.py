@@ -1,4 +1,4 @@
-"""Flower's own SuperNode with shorter waits: `python -m farfield.deployment.supernode`, options as `flower-supernode`'s.
+"""Flower's SuperNode with shorter waits: `python -m farfield.deployment.supernode`, options as `flower-supernode`'s.
 
 Its loop sleeps three seconds when there is no message. Two exchanges a round would make that most of a round's time.
 """
