@@ -7,10 +7,10 @@ INSTALLED := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types imports docs battery overhead kill soak kills-short simulation clean distclean
+.PHONY: help setup demo test lint types imports docs battery overhead flower-overhead kill soak kills-short simulation deployment clean distclean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## create .venv and install the package with its tools, at the pinned versions
 
@@ -59,6 +59,9 @@ battery: setup ## what every method must pass
 overhead: setup ## time of a round against a bare PyTorch loop, and of FedIIR's step against FedAvg's
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/local_step.py
+
+flower-overhead: setup ## time of a round on Flower against an empty one, and against an app with Flower's defaults
+	$(BIN)/python benchmarks/flower.py
 
 # The long proofs run one at a time: they kill processes and watch the clock.
 LONG := $(BIN)/python -m pytest -q -m long -n 0 tests/kills

@@ -183,6 +183,16 @@ def test_a_site_that_evaluates_trains_on_nothing_and_measures_on_all(tmp_path: P
     assert (len(train), held.tolist()) == (0, list(range(20)))
 
 
+def test_rows_are_made_once_for_a_schema_and_anew_for_another(tmp_path: Path) -> None:
+    sites = table_sites(visits(), tmp_path)
+    agreed = agreed_by_wire(sites)
+    first = sites["west"].domain(agreed)
+    assert sites["west"].domain(agreed_by_wire(sites)) is first
+    fewer = agreed.model_copy(update={"columns": agreed.columns[:1], "shape": (1,)})
+    assert sites["west"].domain(fewer).x.shape == (len(first), 1)
+    assert torch.equal(sites["west"].domain(agreed).x.nan_to_num(), first.x.nan_to_num())
+
+
 def test_a_site_that_was_not_asked_fits_in_or_is_told_why_not(tmp_path: Path) -> None:
     """A held-out site may come when all is agreed: levels that are new are read as none of the known."""
     frame = visits()

@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ READ_SECONDS = 600.0
 LAST_WORDS = 2.0
 #: How Flower says that a key is not registered.
 _UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "401", "403")
+#: The command that reads a site's rows and works on them; the state folder is added to it.
+WORKER = (sys.executable, "-m", "farfield.deployment.site_process")
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -99,6 +101,7 @@ def join(
     *,
     tell: Tell = lambda _: None,
     stay: bool = False,
+    worker: Sequence[str] = WORKER,
 ) -> None:
     """Take part until the run is finished; with `stay`, in the next ones too. A server that was killed is waited for.
 
@@ -115,13 +118,12 @@ def join(
     activity = Activity(folder)
     activity.forget()
     env = environment(home)
-    rows = [sys.executable, "-m", "farfield.deployment.site_process", str(folder)]
-    with Process("the site's process", rows, folder / "site.log", env) as worker:
-        _until_ready(worker, activity, tell)
+    with Process("the site's process", [*worker, str(folder)], folder / "site.log", env) as rows:
+        _until_ready(rows, activity, tell)
         with Process(
             "Flower's SuperNode", _supernode(federation, credentials, runtime, secret), folder / "node.log", env
         ) as node:
-            _watch(federation, node, worker, activity, tell, stay)
+            _watch(federation, node, rows, activity, tell, stay)
 
 
 def _supernode(federation: FederationFile, credentials: Credentials, runtime: int, secret: Path) -> list[str]:

@@ -7,6 +7,7 @@ The fork runs Flower's own client process, with one change: the app is the site'
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -18,12 +19,16 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 from flwr.supernode.runtime import run_clientapp as flower
 
+from farfield.deployment.waits import LOOK_HERE, look_again_soon
+
 
 class ForkExecutor:
     """What SuperExec needs of an executor: capacity, launch, and tidying up."""
 
     def __init__(self, app: ClientApp) -> None:
         self._app = app
+        look_again_soon(LOOK_HERE)
+        gc.freeze()  # a fork that collects garbage would copy all of the memory that it shares
         self._children: set[int] = set()
 
     def get_eligible_capacity(self, supported_task_types: set[Any], **_: Any) -> tuple[set[Any], set[str]]:

@@ -57,8 +57,12 @@ def serve(
     wait: float = 600.0,
     resume: bool = False,
     tell: Tell = lambda _: None,
+    app: Path = APP,
 ) -> dict[str, Any]:
-    """Start a SuperLink, let the sites in, run the federation, and return the run's result."""
+    """Start a SuperLink, let the sites in, run the federation, and return the run's result.
+
+    `app` is the folder with the app that Flower starts: farfield's own.
+    """
     _check(federation, out, security, resume)
     done = RunFolder(out / "run").result
     if done is not None:
@@ -71,7 +75,7 @@ def serve(
     with _superlink(federation, folder, security) as link:
         for key in security.keys:
             _register(key, folder)
-        _start_run(folder, out)
+        _start_run(app, folder, out)
         tell({"kind": "listening", "text": _invitation(federation, security), **settings})
         return _watch(out, activity, link, tell)
 
@@ -153,11 +157,11 @@ def _register(key: Path, folder: Path) -> None:
         raise ServerError(f"the key '{key}' cannot be registered: {_last_line(done.stdout)}")
 
 
-def _start_run(folder: Path, out: Path) -> None:
-    app = folder / "app"
-    shutil.rmtree(app, ignore_errors=True)
-    shutil.copytree(APP, app, ignore=shutil.ignore_patterns("__pycache__"))
-    done = _flwr(folder, "run", str(app), LINK, "-c", f'out="{out.resolve()}"')
+def _start_run(app: Path, folder: Path, out: Path) -> None:
+    copy = folder / "app"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(app, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    done = _flwr(folder, "run", str(copy), LINK, "-c", f'out="{out.resolve()}"')
     if done.returncode:
         raise ServerError(f"Flower did not start the run: {_last_line(done.stdout)}")
 

@@ -13,5 +13,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     from farfield.deployment.server_run import serve
+    from farfield.deployment.waits import look_again_soon
 
+    look_again_soon()
     serve(grid, Path(str(context.run_config["out"])))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,8 @@ class SiteData:
     notes: tuple[str, ...]
     _rows: Callable[[AgreedSchema], Domain]
     _frame: DataFrame | None = None
+    #: The schema that was asked for last, and its rows: a message asks for them more than once.
+    _last: list[tuple[AgreedSchema, Domain]] = field(default_factory=list)
 
     @property
     def n(self) -> int:
@@ -50,8 +52,10 @@ class SiteData:
             raise self.site.refusal(
                 _data_key(self.site), f"the federation trains on {agreed.form}, and this is {self.schema.form}"
             )
-        with _about(self.site, _data_key(self.site)):
-            return self._rows(agreed)
+        if not self._last or self._last[0][0] != agreed:
+            with _about(self.site, _data_key(self.site)):
+                self._last[:] = [(agreed, self._rows(agreed))]
+        return self._last[0][1]
 
     def split(self, agreed: AgreedSchema, seed: int) -> tuple[Tensor, Tensor]:
         """Training and validation rows. A site that only evaluates trains on none and measures on all."""

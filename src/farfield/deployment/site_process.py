@@ -8,13 +8,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
 
 #: In the state folder: what `farfield client` tells its processes.
 SETTINGS = "site-process.json"
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, extend: Callable[[ClientApp], ClientApp] = lambda app: app) -> None:
+    """Work until the client ends it. `extend` adds to the site's app; a benchmark does that."""
     settings = json.loads((folder / SETTINGS).read_text())
     import torch
 
@@ -28,7 +34,7 @@ def main(folder: Path) -> None:
     from farfield.deployment.site_app import make_app
 
     site = open_deployed(Path(settings["site"]), load_approval(folder))
-    executor = ForkExecutor(make_app(site, folder))
+    executor = ForkExecutor(extend(make_app(site, folder)))
     superexec.get_executor = lambda *_, **__: executor  # type: ignore[attr-defined]
     Activity(folder).add("ready", f"{site.data.n} rows of '{site.name}' are read")
     superexec.run_superexec(

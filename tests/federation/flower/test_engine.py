@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from flwr.app import Array, Error, Message
 from farfield.algorithms import FedAvg, build
 from farfield.federation.checks import nbytes
 from farfield.federation.federation import FederationError, QuorumMissed
-from farfield.federation.flower.engine import STRANGE, FlowerFederation
-from farfield.federation.flower.packing import packed_bytes, unpack
+from farfield.federation.flower.engine import STRANGE, FlowerFederation, until_next_look
+from farfield.federation.flower.packing import pack, packed_bytes, unpack
 from farfield.models import build_model, hash_states
 from tests.federation.flower.in_process import answered, of_client, over_grid, rewritten, spec_for, train
 from tests.toy import SPEC, domains, federation
@@ -253,3 +254,11 @@ def test_nobody_answering_is_an_error_outside_a_round_too() -> None:
     fed.begin(1, range(2))
     with pytest.raises(FederationError, match="no client replied in phase 'evaluate'"):
         fed.map_over([0, 1], fedavg().evaluate, build_model(SPEC, 0).state())
+
+
+def test_looks_for_replies_add_a_tenth_to_the_waiting_and_never_press_or_sleep_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("farfield.federation.flower.engine.time", SimpleNamespace(monotonic=lambda: 100.0))
+    looks = [until_next_look(100.0 - waited) for waited in (0.0, 0.05, 1.0, 2.0, 600.0)]
+    assert looks == pytest.approx([0.01, 0.01, 0.1, 0.2, 0.5])

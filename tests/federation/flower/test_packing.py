@@ -93,8 +93,7 @@ def damaged(described: Any, data: bytes = b"\0" * 8, scalars: dict[str, Any] | N
     array = Array(dtype="uint8", shape=(len(data),), stype="farfield.packed", data=data)
     return RecordDict(
         {
-            "header": ConfigRecord({"tensors": json.dumps(described), "groups": ["g"]}),
-            "scalars": ConfigRecord(scalars or {}),
+            "header": ConfigRecord({"tensors": json.dumps(described), "groups": ["g"], **(scalars or {})}),
             "tensors": ArrayRecord({"0": array}),
         }
     )
@@ -120,7 +119,7 @@ FLOATS = "torch.float32"
         (damaged([[0, "g", "v", FLOATS]]), "cannot be read"),
         (damaged([[0, "g", "v", FLOATS, [1]], [0, "g", "v", FLOATS, [1]]]), "twice"),
         (damaged([[0, "g", "v", FLOATS, [2]]], scalars={"g/v": 1.0}), "twice"),
-        (damaged([[0, "g", "v", FLOATS, [2]]], scalars={"nowhere": 1.0}), "cannot be read"),
+        (damaged([[0, "g", "v", FLOATS, [2]]], scalars={"nowhere/v": 1.0}), "cannot be read"),
         (damaged({"0": 1}), "cannot be read"),
         (damaged(None), "cannot be read"),
         (RecordDict(), "cannot be read"),
@@ -136,3 +135,13 @@ def test_a_damaged_message_is_refused_with_its_fault(content: RecordDict, why: s
 def test_no_message_brings_the_reader_down(data: bytes, described: Any) -> None:
     with contextlib.suppress(BadMessage):
         unpack(damaged(described, data))
+
+
+def test_a_message_is_two_records_whatever_is_in_it() -> None:
+    """Flower makes a request of each record on each of six ways."""
+    content = pack({"phase": "train"}, {"model": {"w": torch.ones(3)}, "shared": {"rate": 0.5}})
+    assert sorted(content) == ["header", "tensors"]
+    header, groups = unpack(content)
+    assert header == {"phase": "train"}
+    assert groups["shared"] == {"rate": 0.5}
+    assert packed_bytes(content) == 12 + 8

@@ -26,8 +26,8 @@ from farfield.models import Layout, ModelState
 
 #: All phases go by one message type; the header says which one it is.
 MESSAGE = "query.farfield"
-#: Waiting for replies begins with short looks and ends with long ones.
-FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
+#: Seconds between looks for replies, and what share of the time waited so far they may add to it.
+SHORTEST_LOOK, LONGEST_LOOK, LOOK_SHARE = 0.01, 0.5, 0.1
 STRANGE = "a reply came in that answers none of the messages waited for"
 
 
@@ -126,7 +126,7 @@ class FlowerFederation(Engine):
                 yield self._lost(number, "the message could not be sent to its node")
         del messages, broadcast
         until = self._until(len(waiting))
-        look = FIRST_LOOK
+        news = time.monotonic()
         while waiting:
             replies = list(self._grid.pull_messages(list(waiting)))
             for reply in replies:
@@ -137,8 +137,9 @@ class FlowerFederation(Engine):
             if until is not None and time.monotonic() >= until:
                 break
             if waiting:
-                look = FIRST_LOOK if replies else min(2 * look, LONGEST_LOOK)
-                time.sleep(look)
+                if replies:
+                    news = time.monotonic()
+                time.sleep(until_next_look(news))
         for number in waiting.values():
             yield self._lost(number, NO_REPLY.format(self._deadline))
 
@@ -202,6 +203,14 @@ class FlowerFederation(Engine):
 
     def _lost(self, number: int, problem: str, detail: str = "") -> Outcome:
         return Outcome(client=number, domain=self._nodes[number].domain, problem=problem, detail=detail)
+
+
+def until_next_look(news: float) -> float:
+    """Seconds to sleep before replies are looked for again, if the last came in at `news`: the longer it is, the more.
+
+    A fixed interval is too long for a small model and a burden on the SuperLink for a large one.
+    """
+    return min(max(LOOK_SHARE * (time.monotonic() - news), SHORTEST_LOOK), LONGEST_LOOK)
 
 
 def _content(message: Message) -> RecordDict:

@@ -20,7 +20,7 @@ from farfield.federation.checks import STATE_DTYPES
 from farfield.federation.federation import FederationError
 from farfield.federation.phase import Named
 
-_TENSORS, _SCALARS, _HEADER, _GROUPS = "tensors", "scalars", "header", "groups"
+_TENSORS, _HEADER, _GROUPS = "tensors", "header", "groups"
 #: Flower asks what the bytes of an array are; these are tensors end to end, described in the header.
 _STYPE = "farfield.packed"
 _DTYPES = {str(dtype): dtype for dtype in STATE_DTYPES}
@@ -63,7 +63,8 @@ def gather(groups: Groups) -> Packed:
 def pack(header: Header, *parts: Packed | Groups) -> RecordDict:
     """A message's content: `header` tells what it is about, the parts hold groups of named tensors and scalars.
 
-    A part that goes to many is gathered once and given to each of them; Flower too stores and sends it once.
+    A part that goes to many is gathered once and given to each of them; Flower too stores and sends it once. Scalars
+    are in the header's record, as `group/name`: one of their own would be one more request on each way.
     """
     gathered = [part if isinstance(part, Packed) else gather(part) for part in parts]
     described = [[number, *row] for number, part in enumerate(gathered) for row in part.described]
@@ -72,8 +73,7 @@ def pack(header: Header, *parts: Packed | Groups) -> RecordDict:
     arrays = {str(number): part.array for number, part in enumerate(gathered) if part.array is not None}
     return RecordDict(
         {
-            _HEADER: ConfigRecord({**header, _TENSORS: json.dumps(described), _GROUPS: groups}),
-            _SCALARS: ConfigRecord(scalars),
+            _HEADER: ConfigRecord({**scalars, **header, _TENSORS: json.dumps(described), _GROUPS: groups}),
             _TENSORS: ArrayRecord(arrays),
         }
     )
@@ -85,9 +85,9 @@ def unpack(content: RecordDict) -> tuple[dict[str, Any], dict[str, dict[str, Any
         header = dict(content.config_records[_HEADER])
         described = json.loads(str(header.pop(_TENSORS)))
         groups: dict[str, dict[str, Any]] = {str(group): {} for group in header.pop(_GROUPS)}  # type: ignore[union-attr]
-        for path, value in content.config_records[_SCALARS].items():
+        for path in [path for path in header if "/" in path]:
             group, _, name = path.partition("/")
-            groups[group][name] = value
+            groups[group][name] = header.pop(path)
         left = {part: _Left(bytearray(array.data)) for part, array in content.array_records[_TENSORS].items()}
         for part, group, name, dtype, shape in described:
             if name in groups[group]:
@@ -133,4 +133,4 @@ class _Left:
 def packed_bytes(content: RecordDict) -> int:
     """What a message's tensors and scalars weigh on the wire."""
     tensors = sum(len(array.data) for record in content.array_records.values() for array in record.values())
-    return tensors + 8 * len(content.config_records.get(_SCALARS, {}))
+    return tensors + 8 * sum("/" in name for name in content.config_records.get(_HEADER, {}))

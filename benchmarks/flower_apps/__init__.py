@@ -1,0 +1,1 @@
+"""The apps and deployments of `benchmarks/flower.py`."""

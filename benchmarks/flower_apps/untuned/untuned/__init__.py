@@ -1,0 +1,1 @@
+"""FedIIR as one would write it after Flower's tutorials."""
