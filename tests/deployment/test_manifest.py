@@ -21,6 +21,8 @@ from farfield.deployment.manifest import (
     is_approved,
     load_approval,
     make_manifest,
+    matches,
+    offered,
     own_spec,
     render,
     save_approval,
@@ -229,9 +231,11 @@ def test_json_both_ways_keeps_the_digest() -> None:
 
 
 def test_the_digest_is_of_what_leaves_and_not_of_how_large_other_sites_make_it() -> None:
-    digests = {manifest().digest, manifest(spec=SPEC).digest}
+    wider = SPEC.model_copy(update={"input_shape": (99,), "outputs": 7})
+    digests = {manifest(spec=SPEC).digest, manifest(spec=wider).digest}
     assert len(digests) == 1
     for other in (
+        manifest(spec=SPEC.model_copy(update={"hidden": (1000,)})),
         manifest("fedavg"),
         manifest(rounds=21),
         manifest(name="lung"),
@@ -240,7 +244,7 @@ def test_the_digest_is_of_what_leaves_and_not_of_how_large_other_sites_make_it()
         make_manifest(federation(), schema=describe(visits(), label="died"), spec=None, role="train"),
     ):
         digests.add(other.digest)
-    assert len(digests) == 7
+    assert len(digests) == 8
 
 
 def test_nothing_but_what_was_approved_is_done() -> None:
@@ -284,16 +288,35 @@ def test_a_changed_declaration_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_approval_is_for_one_manifest(tmp_path: Path) -> None:
-    made, folder = manifest(), tmp_path / "state" / "heart"
+    made, folder = manifest(spec=SPEC), tmp_path / "state" / "heart"
     assert not is_approved(folder, made)
     with pytest.raises(ManifestError, match="nothing is approved in"):
         load_approval(folder)
     save_approval(folder, made)
     assert is_approved(folder, made)
-    assert is_approved(folder, manifest(spec=SPEC))
-    assert not is_approved(folder, manifest(rounds=21))
+    assert is_approved(folder, manifest(spec=SPEC.model_copy(update={"outputs": 7})))
+    assert not is_approved(folder, manifest(spec=SPEC, rounds=21))
     assert load_approval(folder) == made
     assert [path.name for path in folder.iterdir()] == ["approval.json"]
+
+
+def test_seed_and_model_are_not_the_servers_to_change() -> None:
+    made = manifest(spec=SPEC)
+    matches(made, made.seed, SPEC.model_copy(update={"input_shape": (99,)}).model_dump(mode="json"))
+    with pytest.raises(Refused, match="has approved the seed 0, and the server asks for 5"):
+        matches(made, 5)
+    for change in ({"hidden": (4096, 4096)}, {"weights": "/etc/passwd"}):
+        with pytest.raises(Refused, match=r"has approved model\."):
+            matches(made, made.seed, SPEC.model_copy(update=change).model_dump(mode="json"))
+
+
+def test_an_offer_that_differs_from_what_was_approved_is_refused_before_anything_is_said() -> None:
+    made = manifest(rounds=20)
+    offered(made, {"batch_size": made.settings["batch_size"]}, 20)
+    with pytest.raises(Refused, match="approved 20 rounds, and the server asks for 21"):
+        offered(made, {}, 21)
+    with pytest.raises(Refused, match="batch_size"):
+        offered(made, {"batch_size": 1}, 20)
 
 
 def test_an_approval_that_was_changed_is_none(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from farfield.bench.plan import Job
 from farfield.bench.snapshot import from_tensors, to_tensors
 from farfield.federation.engine import Engine
 from farfield.federation.execution import one_thread
-from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Traffic
+from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Traffic
 from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
@@ -140,6 +140,8 @@ class Rounds:
                 self.seconds += time.perf_counter() - started
                 if state.round % self.course.checkpoint_every == 0 or state.round == self.course.rounds:
                     self._save(state)
+        if self.best == -math.inf:  # no round had the validation of all domains, and some model must be kept
+            self.on_better(state, math.nan if self.validation is None else self.validation)
         result = self._result(state)
         self.records.finish(result)
         return result
@@ -154,6 +156,7 @@ class Rounds:
         self.seconds, self.server_seconds = checkpoint.meta["seconds"], checkpoint.meta["server_seconds"]
         self.missed = checkpoint.meta["missed"]
         self.fed.skipped = set(checkpoint.meta.get("skipped", ()))  # clients that keep their state forget these
+        self.fed.accepted = {int(client): mark for client, mark in checkpoint.meta.get("accepted", {}).items()}
         self.engines = list(dict.fromkeys([*checkpoint.meta.get("engines", ()), *self.engines]))
         for row in self.records.rounds():
             if "validation" in row:
@@ -168,6 +171,7 @@ class Rounds:
             "missed": self.missed,
             "engines": self.engines,
             "skipped": sorted(self.fed.skipped),
+            "accepted": {str(client): mark for client, mark in self.fed.accepted.items()},
         }
         self.records.save_checkpoint(Checkpoint(state.round, to_tensors(state, self.fed.states), meta))
 
@@ -204,7 +208,15 @@ class Rounds:
         return after
 
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:
-        by_domain = validation_by_domain(self.fed.map_over(self.validating, self.algorithm.evaluate, state.model))
+        try:
+            replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
+        except NobodyReplied as problem:
+            if number == self.course.rounds:
+                raise
+            self.fed.events.append(Event("not-evaluated", number, str(problem)))
+            self._record_events()
+            return {}
+        by_domain = validation_by_domain(replies)
         self._record_events()
         if self._is_better(by_domain):
             assert self.validation is not None

@@ -33,7 +33,7 @@ class ShelfSite:
         self._run = ""
         self._population: Population | None = None
 
-    def allow(self, assignment: Assignment, algorithm: Any, phase: str, model: Model) -> None:
+    def allow(self, assignment: Assignment, phase: str, round: int) -> None:
         pass
 
     def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:

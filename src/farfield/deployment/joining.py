@@ -6,7 +6,7 @@ A site that does not fit is told what to mend and left out; once mended, it come
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from farfield.deployment.federation_file import FederationFile
@@ -44,8 +44,13 @@ class Federated:
     agreed: AgreedSchema
 
 
-def gather(network: Network, federation: FederationFile, seconds: float, say: Say) -> Federated:
-    """Wait for the sites. Raises JoiningError if they are not all there in time."""
+def gather(
+    network: Network, federation: FederationFile, seconds: float, say: Say, names: Mapping[int, str] | None = None
+) -> Federated:
+    """Wait for the sites. Raises JoiningError if they are not all there in time.
+
+    `names` are the nodes' names by the keys that they were let in with; a site may call itself by no other.
+    """
     until = time.monotonic() + seconds
     members: dict[int, Member] = {}
     asked: set[int] = set()
@@ -53,10 +58,14 @@ def gather(network: Network, federation: FederationFile, seconds: float, say: Sa
         present = set(network.nodes())
         for node in [node for node in members if node not in present]:
             say("left", f"site '{members.pop(node).name}' has left again")
+        asked &= present  # a site that comes back is the same node, by its key
         newcomers = sorted(present - asked)
         asked |= present
         for node, answer in network.ask(newcomers, "describe", offer(federation)).items():
-            _welcome(network, members, node, answer, say)
+            if answer.late:
+                asked.discard(node)  # it may be busy still, with a message of a server that is gone
+            else:
+                _welcome(network, members, node, answer, say, names)
         training = [m for m in members.values() if m.role == "train"]
         evaluating = [m for m in members.values() if m.role == "evaluate"]
         if len(training) >= federation.sites and len(evaluating) >= federation.evaluating:
@@ -73,7 +82,14 @@ def offer(federation: FederationFile) -> dict[str, object]:
     return {"algorithm": federation.algorithm, "settings": dict(federation.settings), "rounds": federation.rounds}
 
 
-def _welcome(network: Network, members: dict[int, Member], node: int, answer: Answer, say: Say) -> None:
+def _welcome(
+    network: Network,
+    members: dict[int, Member],
+    node: int,
+    answer: Answer,
+    say: Say,
+    names: Mapping[int, str] | None,
+) -> None:
     if answer.problem:
         say("refused", f"a site did not join: {answer.problem}")
         return
@@ -83,6 +99,14 @@ def _welcome(network: Network, members: dict[int, Member], node: int, answer: An
         )
     except (UserError, KeyError, TypeError) as error:
         say("refused", f"a site did not join, because what it says cannot be read: {error}")
+        return
+    if member.role not in ("train", "evaluate"):
+        say("refused", "a site did not join, because its role is none that this version knows")
+        return
+    known_as = (names or {}).get(node, member.name)
+    if member.name != known_as:
+        why = f"its key was registered as '{known_as}.pub', and it calls itself '{member.name}'; the two must agree"
+        _turn_away(network, member, why, say)
         return
     if any(other.name == member.name for other in members.values()):
         _turn_away(network, member, f"there is a site '{member.name}' already; give this one another name", say)

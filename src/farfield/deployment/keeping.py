@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -18,7 +19,7 @@ _PARTS = ("kept", "staged", "before")
 
 def keeping_file(folder: Path, run: str) -> Path:
     """Where the state of a run lies; runs are named by the server, so the name is not used as a path."""
-    return folder / f"state-{run.encode().hex()[:64]}.safetensors"
+    return folder / f"state-{hashlib.sha256(run.encode()).hexdigest()[:32]}.safetensors"
 
 
 def load_keeping(path: Path) -> Keeping:
@@ -42,6 +43,7 @@ def load_keeping(path: Path) -> Keeping:
         attempt=str(about["attempt"]),
         before=parts["before"] if about["before"] else None,
         mark=str(about["mark"]),
+        kept_round=int(about["kept_round"]),
     )
 
 
@@ -53,6 +55,7 @@ def save_keeping(path: Path, keeping: Keeping) -> None:
         "round": keeping.round,
         "attempt": keeping.attempt,
         "mark": keeping.mark,
+        "kept_round": keeping.kept_round,
         "staged": keeping.staged is not None,
         "before": keeping.before is not None,
     }

@@ -45,6 +45,8 @@ __all__ = [
     "is_approved",
     "load_approval",
     "make_manifest",
+    "matches",
+    "offered",
     "own_spec",
     "render",
     "save_approval",
@@ -68,6 +70,10 @@ class Manifest(BaseModel):
     rounds: int | None
     #: The method's parameters in full. They tell how much of single rows is in what is sent: a batch of one row, say.
     settings: dict[str, Any] = Field(default_factory=dict)
+    #: Which rows train and which validate depends on it: statistics of many splits would tell single rows.
+    seed: int = 0
+    #: The model, but for sizes that follow from all sites' columns and classes; None where none can be made yet.
+    model: dict[str, Any] | None = None
     entries: tuple[Entry, ...]
 
     @property
@@ -98,6 +104,8 @@ def make_manifest(federation: FederationFile, *, schema: SiteSchema, spec: Model
         algorithm=federation.algorithm,
         rounds=federation.rounds if federation.rounds is not None else _usual_rounds(defaults),
         settings=_settings(federation, defaults),
+        seed=federation.seed,
+        model=None if spec is None else _without_sizes(spec.model_dump(mode="json")),
         entries=tuple(entries),
     )
 
@@ -170,6 +178,40 @@ def allowed(approved: Manifest, *, algorithm: str, settings: Mapping[str, Any], 
     beyond = _beyond_run(approved, algorithm, settings, rounds) or _beyond_phase(approved, algorithm, phase)
     if beyond is not None:
         raise Refused(beyond)
+
+
+def offered(approved: Manifest, settings: Mapping[str, Any], rounds: int | None) -> None:
+    """Raise `Refused` if a federation that is about to begin is not the one that was approved."""
+    from farfield.federation.flower.node import Refused
+
+    said = _said(approved)
+    if rounds is not None and approved.rounds is not None and rounds > approved.rounds:
+        raise Refused(f"{said} {approved.rounds} rounds, and the server asks for {rounds}")
+    for key, value in settings.items():
+        if key in approved.settings and approved.settings[key] != value:
+            raise Refused(
+                f"{said} {key} = {json.dumps(approved.settings[key])}, and the server asks for {json.dumps(value)}"
+            )
+
+
+def matches(approved: Manifest, seed: int, model: Mapping[str, Any] | None = None) -> None:
+    """Raise `Refused` for another seed or another kind of model than was approved."""
+    from farfield.federation.flower.node import Refused
+
+    said = _said(approved)
+    if seed != approved.seed:
+        raise Refused(f"{said} the seed {approved.seed}, and the server asks for {seed}")
+    if model is None or approved.model is None:
+        return
+    for key, value in _without_sizes(model).items():
+        if approved.model.get(key) != value:
+            known = json.dumps(approved.model.get(key))
+            raise Refused(f"{said} model.{key} = {known}, and the server asks for {json.dumps(value)}")
+
+
+def _without_sizes(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a model does not follow from the data, nor from the method."""
+    return {key: value for key, value in model.items() if key not in ("input_shape", "outputs", "representation")}
 
 
 def _beyond_run(approved: Manifest, algorithm: str, settings: Mapping[str, Any], rounds: int) -> str | None:

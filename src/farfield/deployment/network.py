@@ -17,6 +17,8 @@ from farfield.federation.phase import Named
 MESSAGE = "query.site"
 #: Seconds between looks for an answer.
 LOOK = 0.05
+#: Characters of an answer, and of a problem's text.
+LONGEST_ANSWER, LONGEST_TEXT = 10_000_000, 500
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Answer:
 
     value: Any = None
     problem: str = ""
+    #: Whether there was none in time; it may have come since.
+    late: bool = False
 
 
 class Network:
@@ -64,8 +68,13 @@ class Network:
             if waiting:
                 time.sleep(LOOK)
         for node in waiting.values():
-            answers[node] = Answer(problem=f"no answer within {seconds:g} s")
+            answers[node] = Answer(problem=f"no answer within {seconds:g} s", late=True)
         return answers
+
+
+def readable(text: str) -> str:
+    """Text of another machine's, short and without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST_TEXT])
 
 
 def _read(reply: Message, ask: str) -> Answer:
@@ -75,6 +84,9 @@ def _read(reply: Message, ask: str) -> Answer:
         header, _ = unpack(reply.content)
         if header.get("ask") != ask:
             raise BadMessage("it answers another question")
-        return Answer(json.loads(str(header["answer"])), str(header["problem"]))
-    except (BadMessage, KeyError, ValueError) as error:
+        text = str(header["answer"])
+        if len(text) > LONGEST_ANSWER:
+            raise BadMessage(f"it has {len(text)} characters, and {LONGEST_ANSWER} are allowed")
+        return Answer(json.loads(text), readable(str(header["problem"])))
+    except (BadMessage, KeyError, ValueError, RecursionError) as error:
         return Answer(problem=f"its answer cannot be used: {error}")

@@ -14,13 +14,13 @@ from typing import Any
 from torch import Tensor
 
 from farfield import __version__
-from farfield.deployment.manifest import Manifest, allowed
+from farfield.deployment.manifest import Manifest, allowed, matches, offered
 from farfield.deployment.site_data import SiteData
 from farfield.errors import UserError
 from farfield.federation.client import Client, Rows
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.node import Refused
-from farfield.models import Model, ModelState
+from farfield.models import ModelState
 from farfield.protocol.evaluation import HeldOut
 from farfield.tasks.own.fitted import read_fitted
 from farfield.tasks.own.schema import AgreedSchema, read_agreed_schema
@@ -42,6 +42,7 @@ class DeployedSite:
     def describe(self, algorithm: str, settings: Mapping[str, Any], rounds: int | None) -> dict[str, Any]:
         """The site and its schema, for a server that wants to run what was approved."""
         self._agree_to(algorithm)
+        offered(self.approved, settings, rounds)
         return {
             "site": self.name,
             "role": self.data.site.role,
@@ -54,6 +55,7 @@ class DeployedSite:
         """What the preparation is merged from: this site's training rows, as sums and counts."""
         self._must_train()
         self._must_have_approved("statistics")
+        matches(self.approved, seed)
         preparation = agreed.preparation
         if preparation is None:
             raise Refused(f"site '{self.name}': this data needs no statistics")
@@ -83,8 +85,11 @@ class DeployedSite:
             augment=str(assignment.data.get("augment", "none")),
         )
 
-    def allow(self, assignment: Assignment, algorithm: Any, phase: str, model: Model) -> None:
+    def allow(self, assignment: Assignment, phase: str, round: int) -> None:
         self._must_train()
+        self._must_fit(assignment)
+        if not 1 <= round <= assignment.rounds:
+            raise Refused(f"the server asks for round {round} of {assignment.rounds}")
         allowed(
             self.approved,
             algorithm=assignment.algorithm,
@@ -98,6 +103,7 @@ class DeployedSite:
     def measure(self, assignment: Assignment, models: list[ModelState]) -> dict[str, float]:
         """The metrics of a model on all rows, at a site that never trains."""
         self._agree_to(assignment.algorithm)
+        self._must_fit(assignment)
         if self.data.site.role != "evaluate":
             raise Refused(f"site '{self.name}' trains, and does not measure on all of its rows")
         self._must_have_approved("evaluation")
@@ -120,6 +126,10 @@ class DeployedSite:
             raise Refused(
                 f"site '{self.name}' has approved '{self.approved.algorithm}', and the server asks for '{algorithm}'"
             )
+
+    def _must_fit(self, assignment: Assignment) -> None:
+        """The seed decides which rows train, and the model what is computed: neither is the server's to change."""
+        matches(self.approved, assignment.seed, assignment.model.model_dump(mode="json"))
 
     def _must_have_approved(self, exchange: str) -> None:
         if not any(entry.exchange == exchange for entry in self.approved.entries):

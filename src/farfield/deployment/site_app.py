@@ -21,10 +21,15 @@ from farfield.deployment.keeping import keeping_file, load_keeping, save_keeping
 from farfield.deployment.site import DeployedSite, problem_of
 from farfield.errors import UserError
 from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.node import Resident, answer, reply_header
+from farfield.federation.flower.node import Refused, Resident, answer, reply_header
 from farfield.federation.flower.packing import pack, packed_bytes, unpack
 from farfield.models import ModelState
 from farfield.tasks.own.schema import read_agreed_schema
+
+#: What a server is told when something goes wrong here, other than that it was refused.
+FAILED = "it failed at the site, whose own output says why"
+#: What a server may say that concerns the site's operator.
+NOTICES = ("finished", "failed", "turned-away")
 
 
 def make_app(site: DeployedSite, folder: Path) -> ClientApp:
@@ -37,19 +42,20 @@ def make_app(site: DeployedSite, folder: Path) -> ClientApp:
         path = keeping_file(folder, str(header.get("run", "")))
         keeping = load_keeping(path)
         outcome = answer(header, groups, site, resident, keeping)
-        if outcome.problem is None and (keeping.kept or keeping.staged or path.exists()):
+        if keeping.kept or keeping.staged or path.exists():
             save_keeping(path, keeping)  # before the reply: what the server counts on is on the disk
-        # A traceback may quote a cell: it is for the site's operator alone.
-        detail, outcome.detail = outcome.detail, ""
+        problem, detail = outcome.problem, outcome.detail
+        if detail:  # an exception's words may quote a cell: they are for the site's operator alone
+            outcome.problem, outcome.detail = FAILED, ""
         content = pack(reply_header(header, outcome), {"values": outcome.values, "state": outcome.state})
         activity.add(
-            "refused" if outcome.problem else "phase",
-            outcome.problem or str(header.get("phase")),
+            "refused" if problem else "phase",
+            problem or str(header.get("phase")),
             detail=detail,
             round=header.get("round"),
             phase=header.get("phase"),
             seconds=round(outcome.seconds, 3),
-            bytes=0 if outcome.problem else packed_bytes(content),
+            bytes=0 if problem else packed_bytes(content),
         )
         return Message(content, reply_to=message)
 
@@ -57,13 +63,18 @@ def make_app(site: DeployedSite, folder: Path) -> ClientApp:
     def answer_a_question(message: Message, context: Context) -> Message:
         header, groups = unpack(message.content)
         ask, started = str(header.get("ask", "")), time.perf_counter()
+        told = ""
         try:
             said, problem = json.dumps(_answer(site, activity, ask, header, groups)), ""
-        except (UserError, KeyError, TypeError, ValueError) as error:
-            said = "null"
-            problem = problem_of(error) if isinstance(error, UserError) else f"the question cannot be read: {error!r}"
+        except Refused as error:
+            said, problem = "null", problem_of(error)
+            told = problem
+        except Exception as error:
+            # Whatever it says may quote a cell or a path; the server learns that it failed, the operator why.
+            said, problem = "null", FAILED
+            told = problem_of(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         if problem:
-            activity.add("refused", problem)
+            activity.add("refused", told)
         elif ask != "notice":
             activity.add("question", ask, seconds=round(time.perf_counter() - started, 3), bytes=len(said))
         return Message(pack({"ask": ask, "answer": said, "problem": problem}, {}), reply_to=message)
@@ -88,9 +99,12 @@ def _answer(
         models = [ModelState(**groups[group]) for group in sorted(groups, key=int)]
         return site.measure(assignment, models)
     if ask == "notice":
-        activity.add(str(given["kind"]), _with_cell(site, given))
+        kind = str(given["kind"])
+        if kind not in NOTICES:
+            raise Refused("this site does not know that kind of notice")
+        activity.add(kind, _with_cell(site, given))
         return True
-    raise UserError(f"this site's version does not know the question '{ask}'")
+    raise Refused(f"this site's version does not know the question '{ask}'")
 
 
 def _with_cell(site: DeployedSite, given: Mapping[str, Any]) -> str:

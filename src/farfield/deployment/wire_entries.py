@@ -93,7 +93,7 @@ def reply_entries(training: bool) -> list[Entry]:
         REPLY,
         "problem",
         _TEXT,
-        "why something was refused or failed, and where in the program",
+        "why something was refused, or that it failed",
         optional=True,
     )
     return [*(work if training else []), problem]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from farfield.federation.checks import STATE_DTYPES, nbytes
 from farfield.federation.execution import Outcome
-from farfield.federation.federation import Event, FederationError, QuorumMissed, Replies, Reply, Traffic
+from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Reply, Traffic
 from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.models import Layout, ModelState
 from farfield.models.randomness import generator
@@ -46,6 +46,8 @@ class Engine(ABC):
         self.events: list[Event] = []
         #: Rounds that did not count.
         self.skipped: set[int] = set()
+        #: By client the mark of its last reply that was used: a client that keeps its state itself must know which.
+        self.accepted: dict[int, str] = {}
         #: Told the phase, how many clients have answered and how many were asked: a sign of life within a round.
         self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
 
@@ -116,7 +118,7 @@ class Engine(ABC):
         """Run a phase outside the round's cohort, on the clients named: how validation is measured."""
         replies, problems = self._run(phase, model, {}, sorted(clients))
         if not replies:
-            raise FederationError(f"no client replied in phase '{phase.__name__}': {problems[0]}")
+            raise NobodyReplied(f"no client replied in phase '{phase.__name__}': {problems[0]}")
         return replies
 
     def _run(

@@ -27,6 +27,10 @@ class QuorumMissed(FederationError):
     """Too few replies arrived for this round to count."""
 
 
+class NobodyReplied(FederationError):
+    """Nobody answered outside a round, where no quorum is asked for."""
+
+
 @dataclass(frozen=True)
 class Reply:
     """What one client sent back, with the envelope that goes with every reply."""

@@ -19,7 +19,7 @@ from farfield.federation.flower.node import Keeping, Resident
 from farfield.federation.flower.packing import pack, unpack
 from farfield.federation.flower.respond import respond
 from farfield.federation.population import Population
-from farfield.models import Model, ModelSpec, build_model
+from farfield.models import ModelSpec, build_model
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, population
 
@@ -33,7 +33,7 @@ class ToySite:
     def __init__(self, clients: Population) -> None:
         self._clients = clients
 
-    def allow(self, assignment: Assignment, algorithm: Any, phase: str, model: Model) -> None:
+    def allow(self, assignment: Assignment, phase: str, round: int) -> None:
         pass
 
     def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +15,7 @@ from farfield.algorithms import FedAvg, build
 from farfield.federation.checks import nbytes
 from farfield.federation.federation import FederationError, QuorumMissed
 from farfield.federation.flower.engine import STRANGE, FlowerFederation, until_next_look
-from farfield.federation.flower.packing import pack, packed_bytes, unpack
+from farfield.federation.flower.packing import packed_bytes, unpack
 from farfield.models import build_model, hash_states
 from tests.federation.flower.in_process import answered, of_client, over_grid, rewritten, spec_for, train
 from tests.toy import SPEC, domains, federation

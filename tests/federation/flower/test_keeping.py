@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from farfield.federation.flower.node import Keeping
+from farfield.federation.flower.node import Keeping, Refused
 
 NONE: frozenset[int] = frozenset()
 
@@ -57,12 +58,29 @@ def test_what_goes_with_a_refused_reply_is_forgotten_and_the_phase_before_it_is_
     keeping = after_round_one()
     keeping.state(1, "a", NONE)
     keeping.stage(1, "a", named(1.5), "m2")
-    assert value(keeping.state(2, "b", NONE, refused="m2")) == 1.0
-    assert value(keeping.state(2, "b", NONE, refused="m2")) == 1.0
+    assert value(keeping.state(2, "b", NONE, accepted="m1")) == 1.0
+    assert value(keeping.state(2, "b", NONE, accepted="m1")) == 1.0
 
 
-def test_a_refusal_of_another_reply_changes_nothing() -> None:
-    assert value(after_round_one().state(2, "b", NONE, refused="m0")) == 1.0
+def test_a_reply_that_was_accepted_counts() -> None:
+    assert value(after_round_one().state(2, "b", NONE, accepted="m1")) == 1.0
+
+
+def test_a_refused_reply_stays_refused_when_the_messages_after_it_are_lost_as_well() -> None:
+    """Round 2's reply came too late; the messages of rounds 3 and 4 got lost, or their replies did."""
+    keeping = after_round_one()
+    keeping.state(2, "b", NONE, accepted="m1")
+    keeping.stage(2, "b", named(2.0), "m2")
+    assert value(keeping.state(5, "e", NONE, accepted="m1")) == 1.0
+    keeping.stage(5, "e", named(5.0), "m5")
+    assert value(keeping.state(6, "f", NONE, accepted="m1")) == 1.0
+
+
+def test_a_server_that_goes_back_behind_what_a_site_keeps_is_refused() -> None:
+    keeping = after_round_one()
+    keeping.state(2, "b", NONE, accepted="m1")
+    with pytest.raises(Refused, match=r"gone back to round 1, and what this site keeps is of round 1"):
+        keeping.state(1, "c", NONE, accepted="")
 
 
 def test_what_a_phase_does_to_its_state_stays_with_the_phase() -> None:

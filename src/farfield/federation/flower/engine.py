@@ -6,10 +6,11 @@ very message: same run, round, attempt, phase and client; whatever else comes in
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ from farfield.models import Layout, ModelState
 MESSAGE = "query.farfield"
 #: Seconds between looks for replies, and what share of the time waited so far they may add to it.
 SHORTEST_LOOK, LONGEST_LOOK, LOOK_SHARE = 0.01, 0.5, 0.1
+#: Characters of a problem's text that are taken over from a node.
+LONGEST_TEXT = 500
 STRANGE = "a reply came in that answers none of the messages waited for"
 
 
@@ -75,8 +78,8 @@ class FlowerFederation(Engine):
         self._kept: dict[int, dict[str, Tensor]] = {}
         self._staged: dict[int, dict[str, Tensor]] = {}
         self._attempt = ""
-        #: By client the mark of its last message, until the reply is accepted: what it kept of it must not count.
-        self._open: dict[int, str] = {}
+        #: By client the mark of its last message, until the reply is accepted.
+        self._sent: dict[int, str] = {}
 
     @property
     def clients(self) -> int:
@@ -108,7 +111,7 @@ class FlowerFederation(Engine):
         """The network goes on; nothing here holds it."""
 
     def _keep(self, outcome: Outcome) -> None:
-        self._open.pop(outcome.client, None)
+        self.accepted[outcome.client] = self._sent.pop(outcome.client, "")
         if self._travelling:
             self._staged[outcome.client] = outcome.state
 
@@ -157,10 +160,10 @@ class FlowerFederation(Engine):
             "skipped": sorted(self.skipped),
             "travelling": self._travelling,
             "mark": uuid.uuid4().hex,
-            "refused": self._open.get(number, ""),
+            "accepted": self.accepted.get(number, ""),
             "assignment": self._assignment.model_dump_json(),
         }
-        self._open[number] = str(header["mark"])
+        self._sent[number] = str(header["mark"])
         return Message(pack(header, broadcast, own), self._nodes[number].id, MESSAGE, group_id=str(self._round))
 
     def _expected(self, phase: str, number: int) -> dict[str, Any]:
@@ -182,27 +185,41 @@ class FlowerFederation(Engine):
             strange = [name for name, value in expected.items() if header.get(name) != value]
             if strange:
                 raise BadMessage(f"it answers another message: {strange[0]} is {header.get(strange[0])!r}")
-            problem = str(header["problem"]) or None
+            problem = str(header["problem"])[:LONGEST_TEXT] or None
             values = groups.get("values", {})
             # The node has checked it too, but a server does not take a node's word for it.
             problem = problem or fault(values, self._sends, self._layout) or state_fault(groups.get("state", {}))
             return Outcome(
                 client=number,
                 domain=self._nodes[number].domain,
-                samples=max(int(header["samples"]), 0),
+                samples=_count(header, "samples"),
                 values={} if problem else values,
                 state=groups.get("state", {}),
                 problem=problem,
-                detail=str(header["detail"]),
-                steps=int(header["steps"]),
-                examples=int(header["examples"]),
-                seconds=float(header["seconds"]),
+                detail=str(header["detail"])[: 20 * LONGEST_TEXT],
+                steps=_count(header, "steps"),
+                examples=_count(header, "examples"),
+                seconds=_seconds(header),
             )
         except (BadMessage, KeyError, TypeError, ValueError) as problem:
             return self._lost(number, f"its reply cannot be used: {problem}")
 
     def _lost(self, number: int, problem: str, detail: str = "") -> Outcome:
         return Outcome(client=number, domain=self._nodes[number].domain, problem=problem, detail=detail)
+
+
+def _count(header: Mapping[str, Any], name: str) -> int:
+    value = header[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise BadMessage(f"its number of {name} is {value!r}")
+    return value
+
+
+def _seconds(header: Mapping[str, Any]) -> float:
+    value = float(header["seconds"])
+    if not math.isfinite(value) or value < 0:
+        raise BadMessage(f"it took {value} seconds")
+    return value
 
 
 def until_next_look(news: float) -> float:

@@ -7,6 +7,7 @@ rounds stays in `Keeping`, which a site also writes to disk; a round that the se
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -34,7 +35,7 @@ class Site(Protocol):
         """The client with its rows; `Refused` for a name that is not here."""
         ...
 
-    def allow(self, assignment: Assignment, algorithm: Any, phase: str, model: Model) -> None:
+    def allow(self, assignment: Assignment, phase: str, round: int) -> None:
         """Raise `Refused` if what the phase sends was not approved."""
         ...
 
@@ -53,15 +54,28 @@ class Keeping:
     #: What was staged before the last reply, and that reply's mark: the server may have had no use for it.
     before: dict[str, Tensor] | None = None
     mark: str = ""
+    #: The round that `kept` is of.
+    kept_round: int = 0
 
-    def state(self, round: int, attempt: str, skipped: frozenset[int], refused: str = "") -> dict[str, Tensor]:
-        """The state to go on from: what was staged counts if its round did and its reply was not refused."""
-        if self.mark and self.mark == refused:
-            self.staged, self.before, self.mark = self.before, None, ""
+    def state(
+        self, round: int, attempt: str, skipped: frozenset[int], accepted: str | None = None
+    ) -> dict[str, Tensor]:
+        """The state to go on from: what was staged counts if its round did and its reply was the last one accepted.
+
+        Every message says which reply that was, so that one which came too late, or never, is forgotten here as well,
+        however many messages are lost in between.
+        """
+        if accepted is not None and self.mark and self.mark != accepted:
+            self.staged, self.before, self.mark = self.before, None, accepted
         if self.staged is not None and (attempt != self.attempt or self.round in skipped):
             if self.round < round and self.round not in skipped:
-                self.kept = self.staged
+                self.kept, self.kept_round = self.staged, self.round
             self.staged = None
+        if self.kept and round <= self.kept_round:
+            raise Refused(
+                f"the server has gone back to round {round}, and what this site keeps is of round {self.kept_round}; "
+                "start the run anew"
+            )
         current = self.kept if self.staged is None else self.staged
         return {name: value.clone() for name, value in current.items()}
 
@@ -94,13 +108,13 @@ def answer(
     name = str(header.get("client", ""))
     try:
         assignment = Assignment.model_validate_json(str(header["assignment"]))
-        algorithm, model = resident.of(assignment)
         phase, round, attempt = str(header["phase"]), int(header["round"]), str(header["attempt"])
-        site.allow(assignment, algorithm, phase, model)
+        site.allow(assignment, phase, round)  # before anything is built of what the server says
+        algorithm, model = resident.of(assignment)
         travelling = bool(header["travelling"])
         skipped = frozenset(int(number) for number in header["skipped"])
-        refused = str(header.get("refused", ""))
-        state = dict(groups["state"]) if travelling else keeping.state(round, attempt, skipped, refused)
+        accepted = str(header.get("accepted", ""))
+        state = dict(groups["state"]) if travelling else keeping.state(round, attempt, skipped, accepted)
         client = site.client(assignment, name, round=round, phase=phase, state=state)
         with one_thread(), torch.random.fork_rng(devices=[]):
             broadcast = ModelState(**groups["model"])
@@ -110,8 +124,11 @@ def answer(
             outcome.state = {}
         return outcome
     except (UserError, KeyError, TypeError, ValueError) as error:
+        spent = time.perf_counter() - started
+        if isinstance(error, Refused):
+            return Outcome(client=-1, domain="", problem=str(error), seconds=spent)
         problem = str(error) if isinstance(error, UserError) else f"the message cannot be read: {error!r}"
-        return Outcome(client=-1, domain="", problem=problem, seconds=time.perf_counter() - started)
+        return Outcome(client=-1, domain="", problem=problem, detail=traceback.format_exc(), seconds=spent)
 
 
 def reply_header(header: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
