@@ -224,6 +224,7 @@ class Rounds:
         if self.measure is None:
             return {"validation": by_domain}
         metrics = self.measure(state)
+        self._record_events()
         if self.job.inner is not None:
             return {"validation": by_domain, "inner": _finite(metrics)}
         self.records.add_target(number, _finite(metrics))

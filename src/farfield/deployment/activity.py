@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from farfield.records.atomic import append_row, read_rows
+from farfield.records.atomic import append_row
 
 FILE = "activity.jsonl"
 
@@ -15,23 +17,28 @@ FILE = "activity.jsonl"
 class Activity:
     """A file that some processes write and another one follows."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path, self._read = folder / FILE, 0
+    def __init__(self, folder: Path, start: str = "") -> None:
+        """`start` names those who belong together: rows of processes of an earlier start are not news."""
+        self._path, self._start, self._read = folder / FILE, start, 0
 
     def add(self, kind: str, text: str, **facts: Any) -> None:
-        append_row(self._path, {"time": time.time(), "kind": kind, "text": text, **facts})
+        append_row(self._path, {"time": time.time(), "start": self._start, "kind": kind, "text": text, **facts})
 
     def forget(self) -> None:
         """What was there before does not concern whoever follows now."""
-        self._read = sum(1 for _ in self._rows())
+        self._read = self._path.stat().st_size if self._path.exists() else 0
 
     def news(self) -> Iterator[dict[str, Any]]:
         """What has been added since the last look."""
-        for number, row in enumerate(self._rows()):
-            if number >= self._read:
-                self._read = number + 1
-                yield row
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        if self._path.exists():
-            yield from read_rows(self._path)
+        if not self._path.exists():
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._read)
+            added = file.read()
+        whole = added.rpartition(b"\n")[0]
+        self._read += len(whole) + 1 if whole else 0
+        for line in whole.splitlines():
+            with suppress(ValueError):  # a line that a kill has cut
+                row = json.loads(line)
+                if row.get("start", "") == self._start:
+                    yield row

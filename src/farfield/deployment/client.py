@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import secrets
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,18 @@ from farfield.deployment import site_process
 from farfield.deployment.activity import Activity
 from farfield.deployment.credentials import check_authority, check_private_key
 from farfield.deployment.federation_file import FederationFile
-from farfield.deployment.processes import Process, ProcessError, environment, free_port, is_loopback
+from farfield.deployment.processes import Process, ProcessError, environment, free_port, is_loopback, wait_for_port
 from farfield.errors import UserError
+from farfield.records import RecordsError
+from farfield.records.atomic import write_json
+from farfield.records.run import sole_writer
 
 #: Seconds in which the site's process must have read its rows.
 READ_SECONDS = 600.0
 #: Seconds for the last reply to go out before the processes are ended.
 LAST_WORDS = 2.0
+#: Seconds in which Flower may take a node for connected that is not.
+STILL_CONNECTED = 120.0
 #: How Flower says that a key is not registered.
 _UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "401", "403")
 #: The command that reads a site's rows and works on them; the state folder is added to it.
@@ -107,23 +112,57 @@ def join(
 
     Raises ClientError when the site is turned away.
     """
-    home = folder / "home"
-    home.mkdir(parents=True, exist_ok=True)
-    runtime = free_port()
-    secret = folder / "secret"
-    with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(32))
-    settings = {"site": str(site.resolve()), "runtime": f"127.0.0.1:{runtime}", "secret": str(secret)}
-    (folder / site_process.SETTINGS).write_text(json.dumps(settings))
-    activity = Activity(folder)
-    activity.forget()
-    env = environment(home)
-    with Process("the site's process", [*worker, str(folder)], folder / "site.log", env) as rows:
-        _until_ready(rows, activity, tell)
-        with Process(
-            "Flower's SuperNode", _supernode(federation, credentials, runtime, secret), folder / "node.log", env
-        ) as node:
-            _watch(federation, node, rows, activity, tell, stay)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # its records quote the site's data where something went wrong
+    with _alone(folder):
+        home = folder / "home"
+        home.mkdir(exist_ok=True)
+        secret = folder / "secret"
+        secret.unlink(missing_ok=True)
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+        runtime = folder / site_process.RUNTIME
+        runtime.unlink(missing_ok=True)
+        write_json(folder / site_process.SETTINGS, {"site": str(site.resolve()), "secret": str(secret)})
+        activity = Activity(folder)
+        activity.forget()
+        env = environment(home)
+        with Process("the site's process", [*worker, str(folder)], folder / "site.log", env) as rows:
+            _until_ready(rows, activity, tell)
+            port = free_port()
+            command = _supernode(federation, credentials, port, secret)
+            with _Node(command, folder / "node.log", env) as node:
+                wait_for_port("127.0.0.1", port, node)
+                write_json(runtime, {"address": f"127.0.0.1:{port}"})
+                _watch(federation, node, rows, activity, tell, stay)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One client a state folder: two would answer each other's messages."""
+    try:
+        with sole_writer(folder, patience=0.0):
+            yield
+    except RecordsError:
+        raise ClientError(f"another 'farfield client' is running with the state in '{folder}'; end it first") from None
+
+
+class _Node(Process):
+    """A SuperNode. After a power cut Flower takes it for connected for a minute and lets no second one in."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        self._again = command, log, env
+        self._until = time.monotonic() + STILL_CONNECTED
+        super().__init__("Flower's SuperNode", command, log, env)
+
+    def started_again(self) -> bool:
+        """Whether it was turned away for that reason, and has been started once more."""
+        if time.monotonic() > self._until or "failed to activate" not in self.last_words(20).lower():
+            return False
+        self.end()
+        time.sleep(5.0)
+        super().__init__("Flower's SuperNode", *self._again)
+        return True
 
 
 def _supernode(federation: FederationFile, credentials: Credentials, runtime: int, secret: Path) -> list[str]:
@@ -150,12 +189,12 @@ def _until_ready(worker: Process, activity: Activity, tell: Tell) -> None:
 
 
 def _watch(
-    federation: FederationFile, node: Process, worker: Process, activity: Activity, tell: Tell, stay: bool
+    federation: FederationFile, node: _Node, worker: Process, activity: Activity, tell: Tell, stay: bool
 ) -> None:
     while True:
         for row in activity.news():
             tell(row)
-            if row["kind"] == "turned-away":
+            if row["kind"] in ("turned-away", "failed") and not (stay and row["kind"] == "failed"):
                 time.sleep(LAST_WORDS)
                 raise ClientError(str(row["text"]))
             if row["kind"] == "finished" and not stay:
@@ -163,7 +202,9 @@ def _watch(
                 return
         worker.check()
         if node.code is not None:
-            raise ClientError(_why_left(federation, node))
+            if not node.started_again():
+                raise ClientError(_why_left(federation, node))
+            tell({"kind": "waiting", "text": "the server still counts this site as connected; trying again"})
         time.sleep(0.2)
 
 

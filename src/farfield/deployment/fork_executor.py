@@ -60,7 +60,11 @@ class ForkExecutor:
         self._children.clear()
 
     def _client(self, spec: ExecutionSpec) -> None:
-        # What the server sent along is neither unpacked nor imported.
+        # What the server sent along is neither unpacked nor imported. Were these names gone from a later Flower,
+        # replacing them would do nothing, and the server's code would run here.
+        for name in ("install_from_fab", "get_load_client_app_fn"):
+            if not callable(getattr(flower, name, None)):
+                raise RuntimeError(f"this version of Flower has no '{name}' to replace")
         flower.install_from_fab = lambda *_, **__: None  # type: ignore[attr-defined, assignment]
         flower.get_load_client_app_fn = lambda *_, **__: lambda *_, **__: self._app  # type: ignore[attr-defined]
         flower.run_clientapp(

@@ -5,6 +5,7 @@ A site that does not fit is told what to mend and left out; once mended, it come
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ from farfield.tasks.own.schema import AgreedSchema, SiteSchema, read_site_schema
 
 #: Seconds between looks for new nodes.
 LOOK = 0.3
+ROLES = ("train", "evaluate")
+#: More rows than any site has; a number beyond it would only fill the server's memory.
+MOST_ROWS = 10**9
+#: When a run is resumed and enough sites for its quorum are there: seconds in which the others may still come.
+FOR_THE_REST = 60.0
 Say = Callable[[str, str], None]
 
 
@@ -32,7 +38,8 @@ class Member:
     node: int
     name: str
     role: str
-    schema: SiteSchema
+    #: None for a site of a resumed run that is not back yet.
+    schema: SiteSchema | None
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,60 @@ def gather(
         time.sleep(LOOK)
 
 
+def gather_again(
+    network: Network,
+    federation: FederationFile,
+    sites: Mapping[str, str],
+    agreed: AgreedSchema,
+    seconds: float,
+    say: Say,
+) -> Federated:
+    """The sites that a run began with, for one that is resumed. Some may be missing, if the quorum allows it."""
+    started = time.monotonic()
+    training = [name for name in agreed.sites if sites.get(name) == "train"]
+    needed = math.ceil(federation.quorum * len(training) - 1e-9)
+    found: dict[str, Member] = {}
+    asked: set[int] = set()
+    while len(found) < len(sites):
+        waited = time.monotonic() - started
+        enough = sum(name in found for name in training) >= needed
+        if waited > (min(FOR_THE_REST, seconds) if enough else seconds):
+            break
+        present = set(network.nodes())
+        asked &= present
+        for node, answer in network.ask(sorted(present - asked), "describe", offer(federation)).items():
+            asked.add(node)
+            if answer.late:
+                asked.discard(node)
+            elif answer.problem:
+                say("refused", f"a site did not join: {answer.problem}")
+            else:
+                _take_back(found, sites, agreed, node, answer, say)
+        time.sleep(LOOK)
+    if sum(name in found for name in training) < needed:
+        missing = ", ".join(f"'{name}'" for name in training if name not in found)
+        raise JoiningError(f"after {seconds:g} s too few of the run's sites are there; missing: {missing}")
+    # A site that is not there has no node yet; it is known again by its name when it comes.
+    absent = (-number for number in range(1, len(sites) + 1))
+    everyone = [found.get(name) or Member(next(absent), name, role, None) for name, role in sites.items()]
+    place = {name: number for number, name in enumerate(agreed.sites)}
+    everyone.sort(key=lambda member: place[member.name])
+    parts = [tuple(m for m in everyone if m.role == role) for role in ROLES]
+    return Federated(parts[0], parts[1], agreed)
+
+
+def _take_back(
+    found: dict[str, Member], sites: Mapping[str, str], agreed: AgreedSchema, node: int, answer: Answer, say: Say
+) -> None:
+    try:
+        name, role, schema = answer.value["site"], answer.value["role"], read_site_schema(answer.value["schema"])
+    except (UserError, KeyError, TypeError):
+        return
+    if sites.get(name) == role and agreed.sites.get(name) == schema.rows and name not in found:
+        found[name] = Member(node, name, role, schema)
+        say("joined", f"site '{name}' is back with {schema.rows} rows ({role})")
+
+
 def offer(federation: FederationFile) -> dict[str, object]:
     """What a site is asked to take part in."""
     return {"algorithm": federation.algorithm, "settings": dict(federation.settings), "rounds": federation.rounds}
@@ -94,14 +155,13 @@ def _welcome(
         say("refused", f"a site did not join: {answer.problem}")
         return
     try:
-        member = Member(
-            node, str(answer.value["site"]), str(answer.value["role"]), read_site_schema(answer.value["schema"])
-        )
+        schema = read_site_schema(answer.value["schema"])
+        member = Member(node, str(answer.value["site"]), str(answer.value["role"]), schema)
     except (UserError, KeyError, TypeError) as error:
         say("refused", f"a site did not join, because what it says cannot be read: {error}")
         return
-    if member.role not in ("train", "evaluate"):
-        say("refused", "a site did not join, because its role is none that this version knows")
+    if member.role not in ROLES or schema.rows > MOST_ROWS:
+        say("refused", "a site did not join, because its role or its number of rows is none that there can be")
         return
     known_as = (names or {}).get(node, member.name)
     if member.name != known_as:
@@ -112,13 +172,13 @@ def _welcome(
         _turn_away(network, member, f"there is a site '{member.name}' already; give this one another name", say)
         return
     members[node] = member
-    say("joined", f"site '{member.name}' has joined with {member.schema.rows} rows ({member.role})")
+    say("joined", f"site '{member.name}' has joined with {schema.rows} rows ({member.role})")
 
 
 def _agreed(network: Network, members: dict[int, Member], say: Say) -> AgreedSchema | None:
     """What the sites have in common; without it, those that have to mend something are told and leave."""
     try:
-        return agree({member.name: member.schema for member in members.values()})
+        return agree({m.name: m.schema for m in members.values() if m.schema is not None})
     except SchemaConflict as conflict:
         odd = [m for m in members.values() if m.name in conflict.sites] or list(members.values())
         for member in odd:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.processes import Process, ProcessError, environment, is_loopback, need_free, wait_for_port
 from farfield.errors import UserError
 from farfield.records import RunFolder
+from farfield.records.atomic import write_json
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
@@ -69,12 +71,12 @@ def serve(
         return done
     folder = out / "flower"
     folder.mkdir(parents=True, exist_ok=True)
-    settings = _settings(folder, federation, wait)
-    activity = Activity(folder)
+    start = uuid.uuid4().hex
+    activity = Activity(folder, start)
     activity.forget()
     with _superlink(federation, folder, security) as link:
-        for key in security.keys:
-            _register(key, folder)
+        names = _register(security.keys, folder)
+        settings = _settings(folder, federation, wait, start, names, resume)
         _start_run(app, folder, out)
         tell({"kind": "listening", "text": _invitation(federation, security), **settings})
         return _watch(out, activity, link, tell)
@@ -108,12 +110,16 @@ def _check(federation: FederationFile, out: Path, security: Security, resume: bo
     need_free(federation.host, federation.port)
 
 
-def _settings(folder: Path, federation: FederationFile, wait: float) -> dict[str, Any]:
+def _settings(
+    folder: Path, federation: FederationFile, wait: float, start: str, names: Mapping[str, str], resume: bool
+) -> dict[str, Any]:
     """For the ServerApp. The run keeps its name when it is resumed, because sites keep their state under it."""
     path = folder / "server.json"
-    run = json.loads(path.read_text())["run"] if path.exists() else uuid.uuid4().hex
-    settings = {"federation": federation.model_dump(mode="json"), "run": run, "wait": wait}
-    path.write_text(json.dumps(settings))
+    if not resume:
+        (folder / "federated.json").unlink(missing_ok=True)
+    run = json.loads(path.read_text())["run"] if resume and path.exists() else uuid.uuid4().hex
+    settings = {"federation": federation.model_dump(mode="json"), "run": run, "wait": wait, "start": start}
+    write_json(path, {**settings, "names": dict(names)})
     return {"run": run}
 
 
@@ -150,11 +156,20 @@ def _gated(folder: Path) -> list[str]:
     return [sys.executable, "-m", "farfield.deployment.superlink", str(folder / SECRET)]
 
 
-def _register(key: Path, folder: Path) -> None:
-    """Let a site's key in. One that is known already is what a resumed server finds."""
-    done = _flwr(folder, "supernode", "register", str(key.resolve()), LINK, "--name", key.stem)
-    if done.returncode and "already" not in done.stdout.lower():
-        raise ServerError(f"the key '{key}' cannot be registered: {_last_line(done.stdout)}")
+def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
+    """Let the sites' keys in; the names by node. Those that are known already are what a resumed server finds."""
+    path = folder / "nodes.json"
+    nodes: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    for key in keys:
+        if key.stem in nodes.values():
+            continue
+        done = _flwr(folder, "supernode", "register", str(key.resolve()), LINK, "--name", key.stem, "--format", "json")
+        node = re.search(r'"node-id":\s*"?(\d+)', done.stdout)
+        if done.returncode or node is None:
+            raise ServerError(f"the key '{key}' cannot be registered: {_last_line(done.stdout)}")
+        nodes[node[1]] = key.stem
+    write_json(path, nodes)
+    return nodes
 
 
 def _start_run(app: Path, folder: Path, out: Path) -> None:
@@ -185,10 +200,10 @@ def _last_line(text: str) -> str:
 
 
 def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str, Any]:
-    started, begun = time.monotonic(), False
+    started, begun = time.monotonic(), 0
     while True:
         for row in activity.news():
-            begun = True
+            begun = begun or int(row.get("pid", 0))
             tell(row)
             if row["kind"] == "failed":
                 raise ServerError(str(row["text"]))
@@ -197,11 +212,23 @@ def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str
                 assert result is not None
                 return result
         link.check()
+        if begun and not _alive(begun):
+            time.sleep(1.0)
+            if not any(row["kind"] in ("finished", "failed") for row in activity.news()):
+                raise ProcessError(f"the server's app has ended without a word; '{link.log}' ends: {link.last_words()}")
         if not begun and time.monotonic() - started > START_SECONDS:
             raise ProcessError(
                 f"the server's app has not begun after {START_SECONDS:g} s; '{link.log}' ends: {link.last_words()}"
             )
         time.sleep(0.1)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def keys_in(paths: Sequence[Path]) -> tuple[Path, ...]:

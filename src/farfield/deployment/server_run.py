@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from flwr.serverapp import Grid
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from farfield.bench.job import PREPARATION, course
 from farfield.bench.plan import Job, Plan, make_plan
@@ -20,22 +18,27 @@ from farfield.bench.settings import PlanError
 from farfield.bench.training import Best, write_card
 from farfield.deployment.activity import Activity
 from farfield.deployment.federation_file import FederationFile
-from farfield.deployment.joining import Federated, Member, gather, offer
+from farfield.deployment.joining import Federated, Member, gather, gather_again, offer
 from farfield.deployment.measured import measured_elsewhere
 from farfield.deployment.network import Network
+from farfield.deployment.shadow import shadow_task
 from farfield.deployment.sites_federation import SitesFederation
 from farfield.errors import UserError
-from farfield.federation.federation import FederationError
+from farfield.federation.federation import Event, FederationError
 from farfield.federation.flower.assignment import Assignment
 from farfield.models import build_model
 from farfield.records import RunFolder
-from farfield.records.atomic import write_json
-from farfield.tasks.own.schema import AgreedSchema
-from farfield.tasks.task import Domain, Fitted, Task
+from farfield.records.atomic import write_atomic, write_json
+from farfield.tasks.own.fitted import read_fitted
+from farfield.tasks.own.schema import read_agreed_schema
+from farfield.tasks.task import Fitted, Task
 
 #: In the output folder: what `farfield server` tells the ServerApp, and what Flower's processes write.
 FLOWER, SETTINGS = "flower", "server.json"
 RUN = "run"
+FEDERATED = "federated.json"
+#: What a site that evaluates may answer.
+METRICS = TypeAdapter(dict[str, float])
 
 
 class ServerSettings(BaseModel):
@@ -46,30 +49,67 @@ class ServerSettings(BaseModel):
     run: str
     #: Seconds to wait for the sites.
     wait: float
+    #: Which start of the server this is; rows of an earlier one, that is still ending, are not taken for it.
+    start: str
+    #: Nodes by the names of the keys that they were let in with; empty for an open server.
+    names: dict[int, str] = {}
+
+
+class Agreement(BaseModel):
+    """What the sites agreed on when a run began, so that it goes on with the same."""
+
+    #: Names and roles.
+    sites: dict[str, str]
+    schema_: dict[str, Any]
+    fitted: dict[str, Any] | None
 
 
 def serve(grid: Grid, out: Path) -> None:
     """The whole run. What goes wrong is written down for whoever watches."""
-    activity = Activity(out / FLOWER)
-    activity.add("started", "the server is running")
+    settings = ServerSettings.model_validate_json((out / FLOWER / SETTINGS).read_text())
+    activity = Activity(out / FLOWER, settings.start)
+    activity.add("started", "the server is running", pid=os.getpid())
     try:
-        settings = ServerSettings.model_validate_json((out / FLOWER / SETTINGS).read_text())
         with RunFolder(out / RUN).writing():
             result = _serve(grid, out, settings, activity)
-        network = Network(grid)
-        network.ask(network.nodes(), "notice", {"kind": "finished", "text": "the run is finished"}, seconds=10.0)
         activity.add("finished", "the run is finished", sha256=result["model_sha256"])
     except (UserError, FederationError) as error:
-        activity.add("failed", " ".join(str(error).split()))
+        why = " ".join(str(error).split())
+        _tell_sites(Network(grid), "failed", f"the run has failed at the server: {why}")
+        activity.add("failed", why)
     except BaseException as error:
         activity.add("failed", f"{type(error).__name__}: {error}", detail=traceback.format_exc())
         raise
 
 
+def _tell_sites(network: Network, kind: str, text: str, nodes: Iterable[int] | None = None) -> None:
+    network.ask(network.nodes() if nodes is None else nodes, "notice", {"kind": kind, "text": text}, seconds=10.0)
+
+
+def _come_together(
+    network: Network, settings: ServerSettings, folder: Path, activity: Activity
+) -> tuple[Federated, Fitted | None]:
+    """The sites, what they agree on and the preparation: of a run that is resumed, those that it began with."""
+    path, federation = folder / FEDERATED, settings.federation
+    if path.exists():
+        known = Agreement.model_validate_json(path.read_text())
+        agreed = read_agreed_schema(known.schema_)
+        federated = gather_again(network, federation, known.sites, agreed, settings.wait, activity.add)
+        return federated, None if known.fitted is None else read_fitted(known.fitted)
+    federated = gather(network, federation, settings.wait, activity.add, settings.names)
+    fitted = _fit(network, federation, federated, activity)
+    agreement = Agreement(
+        sites={m.name: m.role for m in (*federated.training, *federated.evaluating)},
+        schema_=federated.agreed.model_dump(mode="json"),
+        fitted=None if fitted is None else fitted.to_json(),
+    )
+    write_atomic(path, agreement.model_dump_json().encode())
+    return federated, fitted
+
+
 def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) -> dict[str, Any]:
     federation, network = settings.federation, Network(grid)
-    federated = gather(network, federation, settings.wait, activity.add)
-    fitted = _fit(network, federation, federated, activity)
+    federated, fitted = _come_together(network, settings, out / FLOWER, activity)
     task = shadow_task(federation, federated, fitted)
     plan = _plan(federation, task)
     names = " and ".join(member.name for member in federated.evaluating)
@@ -119,13 +159,17 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
             fed,
             {number: member.name for number, member in enumerate(federated.training)},
             engine="flower deployment",
-            measure=_measure(network, federated.evaluating, assignment, algorithm, activity),
+            measure=_measure(network, federated.evaluating, assignment, algorithm, fed, federation.deadline),
             facts={"task": plan.task, "norm": plan.model.norm},
             watch=lambda progress: _report(activity, progress),
             on_better=best.keep,
         )
         result = rounds.to_the_end(algorithm.start(model.state()))
     write_card(out, plan, task, job, result, _unseen(out, federated.evaluating, activity))
+    took_part = [member.node for member in (*federated.training, *federated.evaluating)]
+    _tell_sites(network, "finished", "the run is finished", took_part)
+    others = sorted(set(network.nodes()) - set(took_part))
+    _tell_sites(network, "turned-away", "the run began without this site, and is finished", others)
     return result
 
 
@@ -168,7 +212,12 @@ def _fit(network: Network, federation: FederationFile, federated: Federated, act
 
 
 def _measure(
-    network: Network, evaluating: tuple[Member, ...], assignment: Assignment, algorithm: Any, activity: Activity
+    network: Network,
+    evaluating: tuple[Member, ...],
+    assignment: Assignment,
+    algorithm: Any,
+    fed: SitesFederation,
+    seconds: float,
 ) -> Measure | None:
     """How a state does at the sites that only evaluate."""
     if not evaluating:
@@ -182,12 +231,16 @@ def _measure(
             for number, model in enumerate(algorithm.models(state))
         }
         measured: dict[str, float] = {}
-        for node, answer in network.ask(names, "measure", given, groups).items():
-            if answer.problem:
-                activity.add("event", f"site '{names[node]}' did not measure the model: {answer.problem}")
+        for node, answer in network.ask(names, "measure", given, groups, seconds).items():
+            try:
+                found = METRICS.validate_python(answer.value if not answer.problem else None)
+            except ValidationError:
+                problem = answer.problem or "its metrics cannot be read"
+                message = f"site '{names[node]}' did not measure the model: {problem}"
+                fed.events.append(Event("not-measured", state.round, message))
                 continue
             prefix = "" if len(names) == 1 else f"{names[node]}: "
-            measured |= {f"{prefix}{name}": float(value) for name, value in answer.value.items()}
+            measured |= {f"{prefix}{name}": value for name, value in found.items()}
         return measured
 
     return measure
@@ -217,30 +270,3 @@ def _report(activity: Activity, progress: Progress) -> None:
         loss=progress.loss,
         validation=progress.validation,
     )
-
-
-def shadow_task(federation: FederationFile, federated: Federated, fitted: Fitted | None) -> Task:
-    """All that the server knows of the task: the sites' names, sizes and schema. Its rows are none."""
-    agreed = federated.agreed
-    seen = json.dumps([agreed.model_dump(mode="json"), None if fitted is None else fitted.to_json()], sort_keys=True)
-    return Task(
-        name=agreed.task or federation.name,
-        kind=agreed.kind,
-        domains=tuple(_shadow(agreed, member.name) for member in federated.training),
-        classes=agreed.classes,
-        model=agreed.model,
-        defaults=agreed.defaults,
-        description=f"the federation '{federation.name}'",
-        preparation=agreed.preparation,
-        notes=agreed.notes,
-        fingerprint=hashlib.sha256(seen.encode()).hexdigest()[:16],
-    )
-
-
-def _shadow(agreed: AgreedSchema, name: str) -> Domain:
-    """As many rows as the site has, all of them the same zeros, which take no memory."""
-    rows = agreed.sites[name]
-    x = torch.zeros((1,) * (1 + len(agreed.shape)), dtype=getattr(torch, agreed.dtype)).expand(rows, *agreed.shape)
-    if agreed.kind == "regression":
-        return Domain(name, x, torch.zeros(rows))
-    return Domain(name, x, torch.arange(rows) % len(agreed.classes))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
 
 #: In the state folder: what `farfield client` tells its processes.
-SETTINGS = "site-process.json"
+SETTINGS, RUNTIME = "site-process.json", "runtime.json"
 
 
 def main(folder: Path, extend: Callable[[ClientApp], ClientApp] = lambda app: app) -> None:
@@ -38,11 +39,19 @@ def main(folder: Path, extend: Callable[[ClientApp], ClientApp] = lambda app: ap
     superexec.get_executor = lambda *_, **__: executor  # type: ignore[attr-defined]
     Activity(folder).add("ready", f"{site.data.n} rows of '{site.name}' are read")
     superexec.run_superexec(
-        runtime_api_address=settings["runtime"],
+        runtime_api_address=_runtime(folder),
         insecure=True,  # the SuperNode on this machine, by loopback; the secret keeps other users out
         superexec_auth_secret=Path(settings["secret"]).read_bytes(),
         parent_pid=os.getppid(),
     )
+
+
+def _runtime(folder: Path) -> str:
+    """Where the SuperNode beside this process listens, once it does."""
+    path = folder / RUNTIME
+    while not path.exists():
+        time.sleep(0.05)
+    return str(json.loads(path.read_text())["address"])
 
 
 if __name__ == "__main__":

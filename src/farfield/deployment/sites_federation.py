@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +18,9 @@ from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
 from farfield.models import Layout, ModelState
 from farfield.tasks.own.schema import read_site_schema
+
+#: Seconds between looks who is there.
+LOOK = 1.0
 
 
 class SitesFederation(FlowerFederation):
@@ -39,7 +44,18 @@ class SitesFederation(FlowerFederation):
         self._strangers: set[int] = set()
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
+        """Look who is there, and wait for a quorum: a network that is down for a minute must not end a run."""
         super().begin(round, cohort)
+        needed = max(1, math.ceil(self._quorum * len(cohort) - 1e-9))
+        until = time.monotonic() + (self._deadline or 0.0)
+        self._look(round)
+        while sum(self._nodes[number].id in self._present for number in cohort) < needed:
+            if time.monotonic() > until:
+                return  # the round will miss its quorum, and is recorded so
+            time.sleep(LOOK)
+            self._look(round)
+
+    def _look(self, round: int) -> None:
         before, self._present = self._present, set(self._network.nodes())
         for node in self._nodes:
             if node.id in before and node.id not in self._present:
@@ -67,7 +83,8 @@ class SitesFederation(FlowerFederation):
         except (KeyError, TypeError, UserError):
             return None
         for place, (member, node) in enumerate(zip(self._members, self._nodes, strict=True)):
-            if member.name == name and member.schema == schema and node.id not in self._present:
+            known = member.schema is None or member.schema == schema
+            if member.name == name and known and node.id not in self._present:
                 return place
         return None
 
