@@ -77,6 +77,9 @@ kills-short: setup ## the long proofs, cut short enough for every change
 simulation: setup ## the long proofs of --engine flower: processes that end, hang or are interrupted
 	$(BIN)/python -m pytest -q -m long -n 0 tests/engines/test_simulation_faults.py
 
+deployment: setup ## the long proofs of farfield server and client: real SuperLinks and SuperNodes on loopback
+	$(BIN)/python -m pytest -q -m long -n 0 tests/deployment
+
 clean: ## remove caches and built files; .venv stays
 	rm -rf build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

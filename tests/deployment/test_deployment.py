@@ -64,14 +64,14 @@ def test_a_site_that_is_killed_in_a_round_is_missed_and_can_return(tmp_path: Pat
         clients = {name: net.client(name) for name in SITES}
         net.until("a round", lambda: _has_phase(net, "cedar", 2))
         net.kill(clients["cedar"])
-        net.until("a round without it", lambda: any(e["kind"] == "client-dropped" for e in net.events()))
+        net.until("a round without it", lambda: any(e["kind"] == "reply-dropped" for e in net.events()))
         again = net.client("cedar")
         net.until("its return", lambda: any(e["kind"] == "site-returned" for e in net.events()))
         net.until("a round with it", lambda: _has_phase(net, "cedar", 4))
         net.wait(server)
         net.wait(again)
     assert net.result()["rounds"] == 12
-    dropped = {e["client"] for e in net.events() if e["kind"] == "client-dropped"}
+    dropped = {e["client"] for e in net.events() if e["kind"] == "reply-dropped"}
     assert dropped == {2}, "the other sites took part in every round"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,7 +205,9 @@ def matches(approved: Manifest, seed: int, model: Mapping[str, Any] | None = Non
     if model is None or approved.model is None:
         return
     for key, value in _without_sizes(model).items():
-        if approved.model.get(key) != value:
+        # What 'auto' comes to is the server's to say, as long as it names no file of this machine.
+        chosen = key == "weights" and approved.model.get(key) == "auto" and re.fullmatch(r"[A-Za-z0-9_-]+", str(value))
+        if approved.model.get(key) != value and not chosen:
             known = json.dumps(approved.model.get(key))
             raise Refused(f"{said} model.{key} = {known}, and the server asks for {json.dumps(value)}")
 
