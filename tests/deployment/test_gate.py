@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ SHOWN = [(b"authorization", f"Bearer {SECRET}".encode())]
 HERE, SITE, LAN = "127.0.0.1", "192.0.2.7", "198.51.100.1"
 
 
-def status(path: str, client: str | None, headers: list[tuple[bytes, bytes]] | None = None, kind: str = "http") -> int:
+def status(
+    path: str,
+    client: str | None,
+    headers: list[tuple[bytes, bytes]] | None = None,
+    kind: str = "http",
+    ready: Path = Path("nowhere"),
+) -> int:
     """What is answered; 200 stands for Flower's own answer."""
     sent: list[dict[str, Any]] = []
 
@@ -31,7 +38,7 @@ def status(path: str, client: str | None, headers: list[tuple[bytes, bytes]] | N
         "server": (LAN, 9443),
         "headers": headers or [],
     }
-    asyncio.run(Gate(flower, SECRET)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Gate(flower, SECRET, ready)(scope, None, send))  # type: ignore[arg-type]
     return int(sent[0]["status"]) if sent else 0
 
 
@@ -62,3 +69,9 @@ def test_the_rest_is_for_this_machine(path: str) -> None:
 
 def test_other_protocols_are_not_let_through() -> None:
     assert status("/v1/fleet/x", HERE, kind="websocket") == 0
+
+
+def test_a_site_can_ask_whether_its_key_is_registered_yet(tmp_path: Path) -> None:
+    assert status("/farfield/ready", SITE, ready=tmp_path / "ready") == 503
+    (tmp_path / "ready").touch()
+    assert status("/farfield/ready", SITE, ready=tmp_path / "ready") == 200

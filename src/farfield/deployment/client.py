@@ -18,6 +18,7 @@ from farfield.deployment import site_process
 from farfield.deployment.activity import Activity
 from farfield.deployment.credentials import check_authority, check_private_key
 from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.gate import READY
 from farfield.deployment.processes import Process, ProcessError, environment, free_port, is_loopback, wait_for_port
 from farfield.errors import UserError
 from farfield.records import RecordsError
@@ -29,9 +30,9 @@ READ_SECONDS = 600.0
 #: Seconds for the last reply to go out before the processes are ended.
 LAST_WORDS = 2.0
 #: Seconds in which Flower may take a node for connected that is not.
-STILL_CONNECTED = 120.0
+STILL_CONNECTED = 75.0
 #: How Flower says that a key is not registered.
-_UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "401", "403")
+_UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "failed to activate")
 #: The command that reads a site's rows and works on them; the state folder is added to it.
 WORKER = (sys.executable, "-m", "farfield.deployment.site_process")
 Tell = Callable[[dict[str, Any]], None]
@@ -78,9 +79,12 @@ def check_server(federation: FederationFile, credentials: Credentials, seconds: 
     while True:
         try:
             with socket.create_connection((federation.host, federation.port), timeout=5.0) as plain:
-                if credentials.authority is not None:
-                    context = ssl.create_default_context(cafile=str(credentials.authority))
-                    context.wrap_socket(plain, server_hostname=federation.host).close()
+                if credentials.authority is None:
+                    _need_ready(plain, federation)
+                    return
+                context = ssl.create_default_context(cafile=str(credentials.authority))
+                with context.wrap_socket(plain, server_hostname=federation.host) as secured:
+                    _need_ready(secured, federation)
                 return
         except ssl.SSLCertVerificationError as error:
             raise ClientError(
@@ -96,6 +100,16 @@ def check_server(federation: FederationFile, credentials: Credentials, seconds: 
                     "'server' in the federation file its address? With --wait SECONDS a site waits for it"
                 ) from None
             time.sleep(0.5)
+
+
+def _need_ready(connection: socket.socket, federation: FederationFile) -> None:
+    """Raise ConnectionError while the server is still registering keys: a site that came now would be a stranger."""
+    connection.sendall(f"GET {READY} HTTP/1.1\r\nHost: {federation.server}\r\nConnection: close\r\n\r\n".encode())
+    answer = connection.recv(1000).decode(errors="replace").split("\r\n")[0]
+    if " 503" in answer:
+        raise ConnectionError("it is still starting")
+    if " 200" not in answer:
+        raise ClientError(f"what answers at {federation.server} is no farfield server")
 
 
 def join(
@@ -204,12 +218,17 @@ def _watch(
         if node.code is not None:
             if not node.started_again():
                 raise ClientError(_why_left(federation, node))
-            tell({"kind": "waiting", "text": "the server still counts this site as connected; trying again"})
+            tell(
+                {
+                    "kind": "waiting",
+                    "text": "the server does not let this site in yet (is its key known there?); trying again",
+                }
+            )
         time.sleep(0.2)
 
 
 def _why_left(federation: FederationFile, node: Process) -> str:
-    words = node.last_words()
+    words = node.last_words(14)
     if any(sign in words.lower() for sign in _UNKNOWN_KEY):
         return (
             f"the server at {federation.server} does not know this site's key; send its operator the .pub file, to be "

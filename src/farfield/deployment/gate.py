@@ -3,19 +3,28 @@
 Flower has no accounts without its commercial part: whoever reaches the port could register a key, or start a run with
 code of their own, which the server would execute. So there is a gate in front. Sites get the Fleet API, which knows
 them by their keys; the Control API wants a secret that lies at the server; the rest is for this machine's processes.
+
+    python -P gate.py SECRET_FILE link …      # options as flower-superlink
+    python -P gate.py SECRET_FILE flwr …      # options as flwr
+
+It is run as a file and imports nothing of farfield's, because the command is started once for each site's key.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 FLEET, CONTROL = "/v1/fleet/", "/v1/control/"
 #: Says which kind of login there is, which is none. Flower's command asks it before it sends the secret.
 LOGIN_DETAILS = "/v1/control/get-login-details"
+#: Whether the sites' keys are registered: a site that came earlier would be taken for a stranger.
+READY = "/farfield/ready"
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -24,17 +33,24 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class Gate:
     """ASGI middleware: 403 for whoever asks for what is not theirs."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str) -> None:
-        self._app, self._secret = app, secret
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str, ready: Path) -> None:
+        self._app, self._secret, self._ready = app, secret, ready
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or (scope["type"] == "http" and opens(scope, self._secret)):
+        if scope["type"] == "http" and scope["path"] == READY:
+            here = self._ready.exists()
+            await _answer(send, 200 if here else 503, "ready" if here else "the server is starting")
+        elif scope["type"] == "lifespan" or (scope["type"] == "http" and opens(scope, self._secret)):
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            body = json.dumps({"detail": "this is for the server's operator alone"}).encode()
-            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-            await send({"type": "http.response.start", "status": 403, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            await _answer(send, 403, "this is for the server's operator alone")
+
+
+async def _answer(send: Send, status: int, text: str) -> None:
+    body = json.dumps({"detail": text}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def opens(scope: Scope, secret: str) -> bool:
@@ -60,3 +76,45 @@ def from_this_machine(scope: Scope) -> bool:
     except ValueError:
         return False
     return loopback or (asked is not None and str(asked[0]) == str(asking[0]))
+
+
+def ready_file(secret_file: Path) -> Path:
+    """It is there once the keys are registered."""
+    return secret_file.with_name("ready")
+
+
+def serve(secret_file: Path) -> None:
+    """A SuperLink behind the gate."""
+    from flwr.superlink import extensions
+    from flwr.superlink.cli import flower_superlink
+    from starlette.middleware import Middleware
+
+    gate = Middleware(Gate, secret=secret_file.read_text(), ready=ready_file(secret_file))
+    extensions.get_middleware = lambda: (gate,)
+    flower_superlink()
+
+
+def command(secret: str) -> None:
+    """Flower's command, which shows the secret with every request."""
+    from flwr.cli.app import app
+    from flwr.cli.auth_plugin import NoOpCliAuthPlugin
+    from flwr.common.constant import ACCESS_TOKEN_KEY
+
+    def shown(self: object, metadata: Any) -> Any:
+        return [*metadata, (ACCESS_TOKEN_KEY, secret)]
+
+    NoOpCliAuthPlugin.write_tokens_to_metadata = shown  # type: ignore[method-assign]
+    app()
+
+
+def main() -> None:
+    _, file, which, *arguments = sys.argv
+    sys.argv = [which, *arguments]
+    if which == "link":
+        serve(Path(file))
+    else:
+        command(Path(file).read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -74,7 +74,7 @@ class Process:
     def last_words(self, lines: int = 6) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         said = [line.strip() for line in text.splitlines() if line.strip()]
-        return " / ".join(said[-lines:])[-600:] or "with nothing"
+        return " / ".join(said[-lines:])[-100 * lines :] or "with nothing"
 
     def __enter__(self) -> Self:
         return self

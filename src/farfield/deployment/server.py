@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from farfield.deployment import gate
 from farfield.deployment.activity import Activity
 from farfield.deployment.credentials import check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
@@ -76,6 +77,7 @@ def serve(
     activity.forget()
     with _superlink(federation, folder, security) as link:
         names = _register(security.keys, folder)
+        gate.ready_file(folder / SECRET).touch()
         settings = _settings(folder, federation, wait, start, names, resume)
         _start_run(app, folder, out)
         tell({"kind": "listening", "text": _invitation(federation, security), **settings})
@@ -148,12 +150,13 @@ def _superlink(federation: FederationFile, folder: Path, security: Security) -> 
 
 def _new_secret(folder: Path) -> None:
     """For the operator's requests to the SuperLink; made anew with every start."""
+    gate.ready_file(folder / SECRET).unlink(missing_ok=True)
     with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
 
 
 def _gated(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "farfield.deployment.superlink", str(folder / SECRET)]
+    return [sys.executable, "-P", gate.__file__, str(folder / SECRET)]
 
 
 def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
