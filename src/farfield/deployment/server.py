@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -106,7 +107,8 @@ def _settings(folder: Path, federation: FederationFile, wait: float) -> dict[str
 def _superlink(federation: FederationFile, folder: Path, security: Security) -> Iterator[Process]:
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    command = ["flower-superlink", "--host", federation.host, "--port", str(federation.port)]
+    command = [sys.executable, "-m", "farfield.deployment.superlink"]
+    command += ["--host", federation.host, "--port", str(federation.port)]
     # In a file, so that sites are still known when the server is started again after a kill.
     command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
     link = [f"[superlink.{LINK}]", f'address = "{federation.server}"']
