@@ -22,7 +22,7 @@ def keep_content_in_memory() -> None:
     from flwr.supercore.object_store import ObjectStoreFactory
     from flwr.superlink import config_loader
 
-    config_loader.ObjectStoreFactory = lambda *_, **__: ObjectStoreFactory()  # type: ignore[attr-defined, assignment, misc]
+    config_loader.ObjectStoreFactory = lambda *_, **__: ObjectStoreFactory()  # type: ignore[attr-defined, assignment]
 
 
 def tidy_up_less(seconds: float) -> None:
@@ -38,7 +38,7 @@ def tidy_up_less(seconds: float) -> None:
             last[id(state)] = now
             tidy_up(state)
 
-    SqlCoreState._cleanup_expired_task_tokens = sometimes  # type: ignore[method-assign]
+    SqlCoreState._cleanup_expired_task_tokens = sometimes  # type: ignore[method-assign, assignment]
 
 
 def less_on_disk() -> None:
