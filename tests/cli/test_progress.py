@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from farfield.bench import job as jobs
-from farfield.bench.job import Progress, run_job
+from farfield.bench.job import run_job
 from farfield.bench.plan import Job, make_plan
+from farfield.bench.rounds import Progress
 from farfield.cli import progress as display
 from farfield.cli.progress import SweepDisplay, figures
 from farfield.tasks import load
