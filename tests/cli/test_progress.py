@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from farfield.bench import job as jobs
+from farfield.bench import rounds as rounds
 from farfield.bench.job import run_job
 from farfield.bench.plan import Job, make_plan
 from farfield.bench.rounds import Progress
@@ -20,7 +20,7 @@ JOB = Job("fedavg", "0", 1)
 
 
 def test_a_run_tells_of_each_client_within_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(rounds, "TELL_EVERY", 0.0)
     task = load("rotated-digits")
     plan = make_plan(task, algorithms=["fedavg"], held_out=["0"], seeds=[1], rounds=2)
     seen: list[Progress] = []
@@ -33,7 +33,7 @@ def test_a_run_tells_of_each_client_within_a_round(tmp_path: Path, monkeypatch: 
 
 
 def test_clients_that_answer_at_once_are_not_told_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "TELL_EVERY", 1e9)
+    monkeypatch.setattr(rounds, "TELL_EVERY", 1e9)
     task = load("rotated-digits")
     plan = make_plan(task, algorithms=["fedavg"], held_out=["0"], seeds=[1], rounds=2)
     seen: list[Progress] = []

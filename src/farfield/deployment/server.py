@@ -120,7 +120,13 @@ def _settings(
     if not resume:
         (folder / "federated.json").unlink(missing_ok=True)
     run = json.loads(path.read_text())["run"] if resume and path.exists() else uuid.uuid4().hex
-    settings = {"federation": federation.model_dump(mode="json"), "run": run, "wait": wait, "start": start}
+    settings = {
+        "federation": federation.model_dump(mode="json"),
+        "run": run,
+        "wait": wait,
+        "start": start,
+        "pid": os.getpid(),
+    }
     write_json(path, {**settings, "names": dict(names)})
     return {"run": run}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -51,6 +53,8 @@ class ServerSettings(BaseModel):
     wait: float
     #: Which start of the server this is; rows of an earlier one, that is still ending, are not taken for it.
     start: str
+    #: The process that started all this; when it is gone, so is the run.
+    pid: int
     #: Nodes by the names of the keys that they were let in with; empty for an open server.
     names: dict[int, str] = {}
 
@@ -67,6 +71,7 @@ class Agreement(BaseModel):
 def serve(grid: Grid, out: Path) -> None:
     """The whole run. What goes wrong is written down for whoever watches."""
     settings = ServerSettings.model_validate_json((out / FLOWER / SETTINGS).read_text())
+    threading.Thread(target=_end_with, args=(settings.pid,), daemon=True).start()
     activity = Activity(out / FLOWER, settings.start)
     activity.add("started", "the server is running", pid=os.getpid())
     try:
@@ -80,6 +85,16 @@ def serve(grid: Grid, out: Path) -> None:
     except BaseException as error:
         activity.add("failed", f"{type(error).__name__}: {error}", detail=traceback.format_exc())
         raise
+
+
+def _end_with(pid: int) -> None:
+    """End this process when the other has ended: Flower starts it apart, where no signal to a group reaches it."""
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            os._exit(1)
+        time.sleep(1.0)
 
 
 def _tell_sites(network: Network, kind: str, text: str, nodes: Iterable[int] | None = None) -> None:
