@@ -199,7 +199,7 @@ def test_sites_that_do_not_fit_are_told_what_to_mend_and_can_come_back(tmp_path:
         twin.write_text(twin.read_text().replace('"cedar"', '"amber"'))
         second = net.client("cedar")
         net.wait(second, code=2)
-        assert "there is a site 'amber' already" in net.said("cedar")
+        assert "it calls itself 'amber'" in net.said("cedar")
 
         import numpy as np
 
