@@ -91,6 +91,8 @@ def serve(secret_file: Path) -> None:
     from starlette.middleware import Middleware
 
     gate = Middleware(Gate, secret=secret_file.read_text(), ready=ready_file(secret_file))
+    if not callable(getattr(extensions, "get_middleware", None)):  # else the gate would be set up and stand nowhere
+        raise RuntimeError("this version of Flower has no 'get_middleware' to put the gate in by")
     extensions.get_middleware = lambda: (gate,)
     _beside("superlink").less_on_disk()
     flower_superlink()

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 #: Seconds between looks.
 LOOK = 0.5
@@ -24,7 +23,6 @@ def main(parent: int, command: list[str]) -> int:
         except subprocess.TimeoutExpired:
             if os.getppid() != parent:
                 os.killpg(os.getpgrp(), signal.SIGKILL)
-        time.sleep(0)
 
 
 if __name__ == "__main__":

@@ -234,9 +234,6 @@ def test_a_client_whose_reply_was_refused_goes_on_from_the_state_before_it() -> 
     algorithm = build("scaffold", {"lr": 0.1, "batch_size": 8}, 4)
     hashes = set()
 
-    def late_in_round_two(reply: Message) -> list[Message]:
-        return [rewritten(reply, {"seconds": 99.0}) if unpack(reply.content)[0]["round"] == 2 else reply]
-
     for travelling in (True, False):
         refusing = to_client(
             "1", lambda r: [rewritten(r, {"seconds": 99.0})] if unpack(r.content)[0]["round"] == 2 else [r]

@@ -1,4 +1,4 @@
-"""A message of Flower's answered: what every ClientApp of ours does, in a simulation and at a site."""
+"""A message of Flower's answered, as a node of a simulation does it; a site also keeps its state and its records."""
 
 from __future__ import annotations
 
