@@ -78,6 +78,29 @@ def test_variances_and_the_parts_of_the_penaltys_gradient_are_the_worked_example
         torch.testing.assert_close(sent[:6].view(3, 2), torch.tensor(part), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("at_once", [1024, 7])
+def test_moments_are_kept_between_the_two_exchanges_and_made_again_where_they_were_lost_or_are_old(
+    double: None, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fedilc, "ROWS_AT_ONCE", at_once)
+    algorithm = build("fedilc-inter-geo")
+    model = build_model(SPEC, 0)
+    domain = domains(1)[0]
+    client = AllRows(Domain(domain.name, domain.x.double(), domain.y)).client
+    mean = torch.zeros_like(algorithm.gradient_and_variance(client, model)["variance"])
+    kept = dict(client.state)
+    with_them = algorithm.variance_gradient(client, model, mean)
+    assert client.state == {}, "nobody needs them after the second exchange"
+    without = algorithm.variance_gradient(client, model, mean)
+    client.round += 1
+    client.state.update(moments=torch.full_like(kept["moments"], 7.0), round=kept["round"])
+    old = algorithm.variance_gradient(client, model, mean)
+    assert client.state == {}
+    for reply in (without, old):
+        assert reply["deviation"] == with_them["deviation"]
+        assert torch.equal(reply["penalty_gradient"], with_them["penalty_gradient"])
+
+
 def penalty(vector: Tensor, chosen: Sequence[Domain], spec: ModelSpec) -> float:
     """Σ_e ‖v_e − v̄‖², written down once more from all rows at once."""
     model = build_model(spec, 0)

@@ -24,9 +24,9 @@ Differs from the paper in: see `differences`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -50,7 +50,6 @@ from farfield.models import Model, ModelSpec, task_loss
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
 #: Rows that pass through the model at once.
 ROWS_AT_ONCE = 1024
-_Look = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class FedILC(FedAvg):
@@ -91,22 +90,15 @@ class FedILC(FedAvg):
         loss=Sends(SCALAR, "mean training loss"),
     )
     def gradient(self, client: Client, model: Model) -> Named:
-        return self._own_gradient(client, model)
-
-    def _own_gradient(self, client: Client, model: Model, moments: GradientMoments | None = None) -> dict[str, Any]:
-        """The client's gradient and loss. `moments` gets the final layer's, where they come with it."""
         client.steps += 1
         client.examples += client.samples
         model.train()
         gradient, total = torch.zeros_like(model.vector), 0.0
-        for inside, y in _passes(client, model):
-            logits = model.head.last(inside)
-            loss = task_loss(logits, y) * (len(y) / client.samples)
+        for x, y in client.sweep(client.training, ROWS_AT_ONCE):
+            loss = task_loss(model(x), y) * (len(y) / client.samples)
             model.backward(loss)
             gradient += model.gradient
             total += float(loss.detach())
-            if moments is not None:
-                moments.add(inside.detach().double(), residuals(logits.detach().double(), y))
         return {"gradient": gradient, "loss": total}
 
     def updates(self, replies: Replies) -> Tensor:
@@ -181,34 +173,42 @@ class FedILCWithFishr(FedILC):
         geometric_to_arithmetic=Sends(SCALAR, "length of the geometric mean against the mean's", optional=True),
     )
     def gradient_and_variance(self, client: Client, model: Model) -> Named:
-        moments = GradientMoments()
-        reply = self._own_gradient(client, model, moments)
-        if moments.rows == 0:
-            moments = _moments(_looks(client, model))
+        client.steps += 1
+        client.examples += client.samples
+        model.train()
+        reply, moments = self._gradient_and_moments(client, model)
+        _keep(client, moments)
         return {**reply, "variance": _flat(model, *moments.variance).to(model.vector.dtype)}
+
+    def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
+        """The client's gradient and loss, and the moments of the final layer's: closed forms there, autograd below."""
+        moments, weight = GradientMoments(), model.head.last.weight.detach().double()
+        gradient, total = torch.zeros_like(model.vector), 0.0
+        for look in _looks(client, model):
+            share = len(look.y) / client.samples
+            by_final = _flat(model, *moments.add(look.inputs, look.errors)) * share
+            model.backward_from(look.inside, look.errors @ weight / client.samples, by_final)
+            gradient += model.gradient
+            total += share * float(task_loss(look.logits, look.y))
+        return {"gradient": gradient, "loss": total}, moments
 
     @phase(
         penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"),
         deviation=Sends(SCALAR, "‖v_e − v̄‖²", server_sees="sum"),
     )
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
-        """With c = 2 (v_e − v̄), the gradient of c·v_e: closed forms in the final layer, autograd below it.
-
-        Where the rows pass through the model in parts, they do so twice, so that no graph of all of them is held.
-        """
+        """With c = 2 (v_e − v̄), the gradient of c·v_e: closed forms in the final layer, autograd below it."""
         model.train()
-        last = model.head.last
-        once = list(_looks(client, model)) if client.samples <= ROWS_AT_ONCE else None
-        moments = _moments(once or _looks(client, model))
+        moments = _kept(client, model) or moments_of_rows(client, model)
+        weight = model.head.last.weight.detach().double()
         gap = _flat(model, *moments.variance) - mean_variance.double()
         factors = _weight_and_bias(model, gap * (2.0 / client.samples))
         total = torch.zeros_like(model.vector)
-        for inside, y, inputs, errors in once or _looks(client, model):
+        for inside, y, inputs, errors, _ in _looks(client, model):
             by_inputs, by_errors = variance_derivatives(inputs, errors, moments.mean, factors)
             by_logits = through_softmax(by_errors, errors, y)
-            by_inputs += by_logits @ last.weight.detach().double()
-            by_final = _flat(model, by_logits.T @ inputs, by_logits.sum(dim=0))
-            model.backward_from(inside, by_inputs.to(inside.dtype), by_final.to(inside.dtype))
+            by_inputs.addmm_(by_logits, weight)
+            model.backward_from(inside, by_inputs, _flat(model, by_logits.T @ inputs, by_logits.sum(dim=0)))
             total += model.gradient
         return {"penalty_gradient": total, "deviation": float(gap.square().sum())}
 
@@ -255,25 +255,53 @@ class InterGeo(FedILCWithFishr):
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "geometric"
 
 
-def _passes(client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
-    """What the final layer sees of the client's rows, with the graph below it, and their labels; some at a time."""
-    for x, y in client.sweep(client.training, ROWS_AT_ONCE):
-        yield model.head.before_last(model.features(x)), y
+class _Look(NamedTuple):
+    """Some of the client's rows as the final layer sees them. Only `inside` has a graph."""
+
+    inside: Tensor
+    y: Tensor
+    #: `inside` again, and the residuals that come of it, both float64.
+    inputs: Tensor
+    errors: Tensor
+    logits: Tensor
 
 
 def _looks(client: Client, model: Model) -> Iterator[_Look]:
-    """As `_passes`, with what goes into the final layer and the residuals that come of it: float64, without a graph."""
-    for inside, y in _passes(client, model):
+    for x, y in client.sweep(client.training, ROWS_AT_ONCE):
+        inside = model.head.before_last(model.features(x))
         with torch.no_grad():
-            look = inside.detach().double(), residuals(model.head.last(inside).double(), y)
-        yield inside, y, *look
+            logits = model.head.last(inside)
+            look = _Look(inside, y, inside.detach().double(), residuals(logits.double(), y), logits)
+        yield look
 
 
 @torch.no_grad()
-def _moments(looks: Iterable[_Look]) -> GradientMoments:
+def moments_of_rows(client: Client, model: Model) -> GradientMoments:
+    """Mean and variance of the final layer's per-sample gradients."""
     moments = GradientMoments()
-    for _, _, inputs, errors in looks:
-        moments.add(inputs, errors)
+    for look in _looks(client, model):
+        moments.add(look.inputs, look.errors)
+    return moments
+
+
+def _keep(client: Client, moments: GradientMoments) -> None:
+    """Keep the moments at the client between the two exchanges: the second would need another pass to have them."""
+    parts = [*moments.mean, *moments.variance]
+    client.state["moments"] = torch.cat([part.reshape(-1) for part in parts])
+    client.state["round"] = torch.tensor(client.round)
+
+
+def _kept(client: Client, model: Model) -> GradientMoments | None:
+    """The moments of this round's first exchange, which nobody needs after the second; None if they are not there."""
+    flat, made = client.state.pop("moments", None), client.state.pop("round", None)
+    if flat is None or made is None or int(made) != client.round:
+        return None
+    shape = model.head.last.weight.shape
+    parts = torch.split(flat, [shape.numel(), shape[0]] * 2)
+    moments = GradientMoments()
+    moments.rows = client.samples
+    moments.mean = parts[0].view(shape), parts[1]
+    moments.variance = parts[2].view(shape), parts[3]
     return moments
 
 

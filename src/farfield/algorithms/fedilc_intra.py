@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from farfield.algorithms.fedilc import FedILCWithFishr, length_ratio
+from farfield.algorithms.fedilc import FedILCWithFishr, length_ratio, moments_of_rows
 from farfield.algorithms.registry import register
 from farfield.federation.client import Client
 from farfield.math import GeometricAccumulator, GradientMoments
@@ -34,14 +34,13 @@ class OfEnvironments(FedILCWithFishr):
             model.backward(loss)
             yield model.gradient.unsqueeze(0), loss.detach()
 
-    def _own_gradient(self, client: Client, model: Model, moments: GradientMoments | None = None) -> dict[str, Any]:
-        model.train()
-        steps, examples = client.steps + 1, client.examples + client.samples
+    def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
+        steps, examples = client.steps, client.examples
         mean = self._mean(self._environments(client, model), model.layout.parameters)
         # The passes above are one gradient, however many batches it is made of.
         client.steps, client.examples = steps, examples
         mean["gradient"] = mean["gradient"].to(model.vector.dtype)
-        return mean
+        return mean, moments_of_rows(client, model)
 
     def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], size: int) -> dict[str, Any]:
         total, loss, count = torch.zeros(size, dtype=torch.float64), 0.0, 0
@@ -58,13 +57,13 @@ class IntraArith(OfEnvironments):
 
     name: ClassVar[str] = "fedilc-intra-arith"
 
-    def _own_gradient(self, client: Client, model: Model, moments: GradientMoments | None = None) -> dict[str, Any]:
+    def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         size = self.params.batch_size
         equal = size == 0 or size >= client.samples or client.samples % size == 0
         if equal and client.augment == "none":
             # Batches of one size: the mean of their gradients is the gradient of all rows, in large passes.
-            return FedILCWithFishr._own_gradient(self, client, model, moments)
-        return super()._own_gradient(client, model, moments)
+            return FedILCWithFishr._gradient_and_moments(self, client, model)
+        return super()._gradient_and_moments(client, model)
 
 
 @register

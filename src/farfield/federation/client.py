@@ -52,6 +52,13 @@ class Rows:
         parts = [rows for part, rows in self._parts if part.name == domain]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
+    def all(self) -> Batch:
+        """Every example, in order."""
+        if self._ends is not None:
+            return self.take(torch.arange(self.count))
+        domain, rows = self._parts[0]
+        return Batch(_as_float(domain.x[rows]), domain.y[rows])
+
     def take(self, index: Tensor) -> Batch:
         """The examples at these positions, as a float batch."""
         if self._ends is None:
@@ -149,5 +156,8 @@ class Client:
 
         Batches are of about equal size: BatchNorm could do nothing with one row left over.
         """
+        if 0 < len(rows) <= size:
+            yield rows.all()
+            return
         for part in torch.arange(len(rows)).tensor_split(-(-len(rows) // size)) if len(rows) else ():
             yield rows.take(part)

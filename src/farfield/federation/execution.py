@@ -67,8 +67,7 @@ def run_phase(
         values: Named = method(client, model, **own)  # type: ignore[misc]
         outcome.problem = fault(values, sends, model.layout) or state_fault(client.state)
         if outcome.problem is None:
-            outcome.values = {name: _apart(v, model) for name, v in values.items()}
-            outcome.state = {name: _apart(v, model) for name, v in client.state.items()}
+            outcome.values, outcome.state = _apart(values, model), _apart(client.state, model)
     except (Exception, SystemExit) as error:  # a client's failure is the round's business, not the program's
         outcome.problem = f"{type(error).__name__}: {error}"
         outcome.detail = traceback.format_exc()
@@ -77,9 +76,14 @@ def run_phase(
     return outcome
 
 
-def _apart(value: Any, model: Model) -> Any:
-    """A tensor that does not change when the resident model trains the next client."""
-    if not isinstance(value, Tensor):
-        return value
+def _apart(values: Mapping[str, Any], model: Model) -> dict[str, Any]:
+    """The values, with tensors that do not change when the resident model trains the next client."""
     resident = {t.untyped_storage().data_ptr() for t in (model.vector, model.gradient, model.buffer_vector)}
-    return value.detach().clone() if value.untyped_storage().data_ptr() in resident else value.detach()
+    return {
+        name: value
+        if not isinstance(value, Tensor)
+        else value.detach().clone()
+        if value.untyped_storage().data_ptr() in resident
+        else value.detach()
+        for name, value in values.items()
+    }

@@ -12,6 +12,7 @@ adds 1e-10 and files zeros under the negative entries, which is neither odd nor 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -21,8 +22,8 @@ from torch.nn.functional import threshold
 Zeros = Literal["paper", "neither"]
 
 
-#: Columns that are looked at together; more would not fit into the processor's cache.
-_AT_ONCE = 1 << 15
+#: Columns that are looked at together; more of them would not stay in the processor's cache.
+_AT_ONCE = 1 << 14
 #: So many float32 numbers, however small or large, have a product that float64 can hold: one logarithm for all of them.
 _TOGETHER = 6
 
@@ -44,55 +45,88 @@ class GeometricAccumulator:
             raise ValueError(f"zeros must be 'paper' or 'neither', got {zeros!r}")
         self.rows = 0
         self._zeros = zeros
-        # Of the positive and of the negative entries: the product of the last few |g|, the sum of log |g| of the rest.
-        self._products = torch.ones(2, size, dtype=torch.float64)
-        self._logs = torch.zeros(2, size, dtype=torch.float64)
-        # How many entries are not zero, and how many more of them are positive than negative. In float32, where whole
-        # numbers are exact up to 16 million rows.
-        self._members = torch.zeros(size)
-        self._balance = torch.zeros(size)
+        self._size = size
+        #: Rows that wait for others, because a few are taken in together; and how many of them there are.
+        self._waiting = torch.empty(0, size)
+        self._count = 0
+        self._sums = _Sums.of_nothing(size)
 
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:
         """Take in a (batch, size) matrix of gradients, or one gradient as a vector."""
-        rows = rows.reshape(-1, self._members.numel())
-        together = _TOGETHER
-        if rows.dtype == torch.float64:
-            together = 1
-            self._fold(slice(None))
-        for start in range(0, rows.shape[1], _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            for number, row in enumerate(rows[:, part], self.rows + 1):
-                signs = row.sign()
-                self._balance[part] += signs
-                self._members[part] += signs.abs_()
-                # Entries of the other sign, and zeros, become a factor of 1; NaN stays.
-                self._products[0, part] *= threshold(row, 0.0, 1.0)
-                self._products[1, part] *= threshold(-row, 0.0, 1.0)
-                if number % together == 0:
-                    self._fold(part)
+        rows = rows.reshape(-1, self._size)
+        if rows.dtype != self._waiting.dtype or not len(self._waiting):
+            self._fold(self._sums)
+            self._waiting = rows.new_empty(_TOGETHER, self._size)
         self.rows += len(rows)
+        while len(rows):
+            end = min(_TOGETHER, self._count + len(rows))
+            taken, rows = rows.tensor_split([end - self._count])
+            self._waiting[self._count : end] = taken
+            self._count = end
+            if end == _TOGETHER:
+                self._fold(self._sums)
 
-    def _fold(self, part: slice) -> None:
-        products = self._products[:, part]
-        self._logs[:, part] += products.log()
-        products.fill_(1.0)
+    def _fold(self, sums: _Sums) -> None:
+        """Take the rows that wait into the sums, while a part of each column is at hand."""
+        if self._count == 0:
+            return
+        for start in range(0, self._size, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            sums.add(self._waiting[: self._count, part], part)
+        if sums is self._sums:
+            self._count = 0
 
     @torch.no_grad()
     def result(self) -> Tensor:
         """The mean of all rows so far, as a float64 vector. NaN in a column gives NaN there."""
         if self.rows == 0:
             raise ValueError("the geometric mean of no gradients is undefined: add at least one row")
-        logs = self._logs + self._products.log()
-        members, balance = self._members.double(), self._balance.double()
+        sums = self._sums.copy()
+        self._fold(sums)
+        members, balance = sums.members.double(), sums.balance.double()
         counts = torch.stack([members + balance, members - balance]).div_(2.0)
         # An empty side has a log sum of 0 and a share of 0; the clamp only keeps 0/0 out.
-        sides = logs.div(counts.clamp_min(1.0)).exp_().mul_(counts.div_(self.rows))
+        sides = sums.logs.div_(counts.clamp_min(1.0)).exp_().mul_(counts.div_(self.rows))
         mean = sides[0] - sides[1]
         if self._zeros == "paper":
             # A zero anywhere is a veto, but it does not make sense of what is not a number.
-            mean.masked_fill_((self._members < self.rows) & ~mean.isnan(), 0.0)
+            mean.masked_fill_((sums.members < self.rows) & ~mean.isnan(), 0.0)
         return mean
+
+
+@dataclass
+class _Sums:
+    """What is known of rows that are gone."""
+
+    #: Of the positive and of the negative entries, the sum of log |g|.
+    logs: Tensor
+    #: How many entries are not zero, and how many more of them are positive than negative. In float32, where whole
+    #: numbers are exact up to 16 million rows.
+    members: Tensor
+    balance: Tensor
+
+    @classmethod
+    def of_nothing(cls, size: int) -> _Sums:
+        return cls(torch.zeros(2, size, dtype=torch.float64), torch.zeros(size), torch.zeros(size))
+
+    def copy(self) -> _Sums:
+        return _Sums(self.logs.clone(), self.members.clone(), self.balance.clone())
+
+    def add(self, rows: Tensor, part: slice) -> None:
+        """Rows, at most `_TOGETHER`, of which these are the columns of `part`."""
+        signs = rows.sign()
+        self.balance[part].add_(signs.sum(dim=0))
+        self.members[part].add_(signs.abs_().sum(dim=0))
+        # Entries of the other sign, and zeros, become a factor of 1; NaN stays.
+        self.logs[0, part].add_(_log_of_product(threshold(rows, 0.0, 1.0)))
+        self.logs[1, part].add_(_log_of_product(threshold(-rows, 0.0, 1.0)))
+
+
+def _log_of_product(factors: Tensor) -> Tensor:
+    if factors.dtype == torch.float64:
+        return factors.log().sum(dim=0)
+    return factors.prod(dim=0, dtype=torch.float64).log_()
 
 
 def weighted_geometric_mean(grads: Tensor, zeros: Zeros = "paper") -> Tensor:

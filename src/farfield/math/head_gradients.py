@@ -21,9 +21,7 @@ def linear_head_gradient(features: Tensor, logits: Tensor, targets: Tensor) -> t
     This is what autograd returns for the head; being an ordinary expression, it can be penalised (FedIIR) without
     `create_graph`.
     """
-    logits, truth = _aligned(logits, targets)
-    probabilities = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(dim=1)
-    errors = (probabilities - truth) / features.shape[0]
+    errors = residuals(logits, targets) / features.shape[0]
     return errors.T @ features, errors.sum(dim=0)
 
 
@@ -33,11 +31,13 @@ def residuals(logits: Tensor, targets: Tensor) -> Tensor:
     Exact in relative terms however sure the prediction is: the true class's entry is minus the sum of the others,
     because p − 1 would round to zero.
     """
-    logits, truth = _aligned(logits, targets)
+    logits = logits.reshape(targets.shape[0], -1)
     if logits.shape[1] == 1:
+        truth = targets.reshape(-1, 1).to(logits.dtype)
         return (1.0 - truth) * logits.sigmoid() - truth * (-logits).sigmoid()
-    wrong = (1.0 - truth) * logits.softmax(dim=1)
-    return wrong - truth * wrong.sum(dim=1, keepdim=True)
+    labels = targets.unsqueeze(1).long()
+    wrong = logits.softmax(dim=1).scatter(1, labels, 0.0)
+    return wrong.scatter(1, labels, -wrong.sum(dim=1, keepdim=True))
 
 
 def head_gradient_variance(features: Tensor, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,14 +58,14 @@ def gradient_moments(inputs: Tensor, errors: Tensor) -> tuple[tuple[Tensor, Tens
     + ẽ and z = z̄ + z̃, the deviation of e·z is ē z̃ + z̄ ẽ + (ẽ z̃ − cov), and only deviations get squared.
     """
     (n, classes), width = errors.shape, inputs.shape[1]
-    mean_error, mean_input = errors.mean(dim=0), inputs.mean(dim=0)
-    errors, inputs = errors - mean_error, inputs - mean_input
+    mean_error, mean_input = errors.sum(dim=0) / n, inputs.sum(dim=0) / n
+    errors, inputs = (errors - mean_error).T.contiguous(), inputs - mean_input
+    squared_errors, squared_inputs = errors.square(), inputs.square()
     # All four products of powers one and two in a single one.
-    powers = torch.cat([errors, errors.square()], dim=1), torch.cat([inputs, inputs.square()], dim=1)
-    products = powers[0].T @ powers[1] / n
+    products = torch.cat([errors, squared_errors]) @ torch.cat([inputs, squared_inputs], dim=1) / n
     covariance, squared_input = products[:classes, :width], products[:classes, width:]
     squared_error, both_squared = products[classes:, :width], products[classes:, width:]
-    error_variance, input_variance = powers[0][:, classes:].mean(dim=0), powers[1][:, width:].mean(dim=0)
+    error_variance, input_variance = squared_errors.sum(dim=1) / n, squared_inputs.sum(dim=0) / n
     slope = mean_error.unsqueeze(1)
     weight_variance = (
         slope.square() * input_variance
@@ -89,18 +89,19 @@ class GradientMoments:
         self.variance = self.mean
 
     @torch.no_grad()
-    def add(self, inputs: Tensor, errors: Tensor) -> None:
-        """Rows by what goes into the head and their residuals, both float64."""
+    def add(self, inputs: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows by what goes into the head and their residuals, both float64. Returns the mean of these rows alone."""
         n = len(errors)
         mean, variance = gradient_moments(inputs, errors)
         if self.rows == 0:
             self.rows, self.mean, self.variance = n, mean, variance
-            return
+            return mean
         share = n / (self.rows + n)
         merged = [_merge(*both, share) for both in zip(self.mean, self.variance, mean, variance, strict=True)]
         self.rows += n
         (weight_mean, weight_variance), (bias_mean, bias_variance) = merged
         self.mean, self.variance = (weight_mean, bias_mean), (weight_variance, bias_variance)
+        return mean
 
 
 def _merge(
@@ -122,27 +123,20 @@ def variance_derivatives(
     zero; so it can be had a few rows at a time.
     """
     (mean_weight, mean_bias), (c_weight, c_bias) = mean, factors
+    c_weight, c_bias = 2.0 * c_weight, 2.0 * c_bias
     pulled = c_weight * mean_weight
-    by_inputs = (inputs * (errors.square() @ c_weight)).sub_(errors @ pulled).mul_(2.0)
-    by_errors = (errors * (inputs.square() @ c_weight.T)).sub_(inputs @ pulled.T)
-    return by_inputs, by_errors.addcmul_(errors - mean_bias, c_bias).mul_(2.0)
+    by_inputs = (errors.square() @ c_weight).mul_(inputs).addmm_(errors, pulled, alpha=-1.0)
+    by_errors = (inputs.square() @ c_weight.T).mul_(errors).addmm_(inputs, pulled.T, alpha=-1.0)
+    return by_inputs, by_errors.addcmul_(errors - mean_bias, c_bias)
 
 
 @torch.no_grad()
 def through_softmax(by_errors: Tensor, errors: Tensor, targets: Tensor) -> Tensor:
     """The derivative by the logits, from the one by the residuals (probabilities − labels)."""
-    _, truth = _aligned(errors, targets)
-    probabilities = errors + truth
     if errors.shape[1] == 1:
+        probabilities = errors + targets.reshape(-1, 1).to(errors.dtype)
         return by_errors * probabilities * (1.0 - probabilities)
+    labels = targets.unsqueeze(1).long()
+    probabilities = errors.scatter_add(1, labels, errors.new_ones(1, 1).expand_as(labels))
     weighted = by_errors * probabilities
     return weighted.addcmul_(probabilities, weighted.sum(dim=1, keepdim=True), value=-1.0)
-
-
-def _aligned(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits as (n, K) and the labels as a matrix like it: probabilities of the one class, or one-hot rows."""
-    logits = logits.reshape(targets.shape[0], -1)
-    if logits.shape[1] == 1:
-        return logits, targets.reshape(-1, 1).to(logits.dtype)
-    classes = torch.arange(logits.shape[1], device=logits.device)
-    return logits, (targets.unsqueeze(1) == classes).to(logits.dtype)

@@ -239,8 +239,8 @@ class Model(nn.Module):
 
     def backward_from(self, inputs: Tensor, by_inputs: Tensor, by_final: Tensor) -> None:
         """As `backward`, for a loss whose derivatives by the final layer and by what goes into it are known already."""
-        body = _gradients(inputs, by_inputs, self._body) if self._body else []
-        torch.cat([*body, by_final], out=self.gradient)
+        body = _gradients(inputs, by_inputs.to(inputs.dtype), self._body) if self._body else []
+        torch.cat([*body, by_final.to(inputs.dtype)], out=self.gradient)
 
     def load(self, state: ModelState) -> None:
         self.vector.copy_(state.parameters)
