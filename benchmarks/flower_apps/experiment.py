@@ -12,7 +12,7 @@ import tomli_w
 from farfield.deployment.certs import make_authority, make_node_key, make_server_certificate
 from farfield.deployment.processes import free_port
 from farfield.models import ModelSpec, build_model
-from farfield.tasks.clients.dealing import split_domain
+from farfield.tasks.clients.validation import split_domain
 from farfield.tasks.own.arrays import array_domain
 
 SITES = ("amber", "birch", "cedar")

@@ -100,6 +100,21 @@ def test_tables_at_sites_are_the_table_in_one_place(tmp_path: Path, suffix: str)
     assert_as_on_one_machine(sites, task, validation=0.2)
 
 
+def test_rows_of_one_patient_stay_together_at_a_site_as_in_one_place(tmp_path: Path) -> None:
+    """Some patients were in two hospitals, and some rows name none: a site cannot see the other's."""
+    patients = pd.Series([f"p{number}" for number in np.random.default_rng(0).integers(0, 25, 90)])
+    patients[[5, 40, 77]] = None
+    frame = visits(90).assign(patient=patients)
+    sites = table_sites(frame, tmp_path, group="patient", validation=0.3)
+    task = load_table(write(frame, tmp_path / "all.csv"), label="died", domain="hospital", group="patient")
+    assert_as_on_one_machine(sites, task, validation=0.3)
+    name, data = next(iter(sites.items()))
+    train, held = data.split(agreed_by_wire(sites), seed=3)
+    own = patients[frame["hospital"] == name].reset_index(drop=True)
+    assert not set(own[train.tolist()].dropna()) & set(own[held.tolist()].dropna())
+    assert "patient" not in data.schema.model_dump_json()
+
+
 def test_a_regression_at_sites_is_the_one_in_one_place(tmp_path: Path) -> None:
     frame = visits(90)
     sites = table_sites(frame, tmp_path, label="age", drop=["died"])
@@ -282,6 +297,8 @@ GOOD = {"name": "zurich", "data": "rows.csv", "label": "died"}
         ({**GOOD, "drop": ["presure"]}, "key 'drop': 'rows.csv' has no column 'presure'; did you mean 'pressure'?"),
         ({**GOOD, "drop": ["died"]}, "key 'label': 'died' cannot be dropped"),
         ({**GOOD, "categorical": ["x"]}, "key 'categorical': 'rows.csv' has no column 'x'"),
+        ({**GOOD, "group": "patient"}, "key 'group': 'rows.csv' has no column 'patient'"),
+        ({**GOOD, "group": "died"}, "key 'group': 'died' cannot be the group and something else as well"),
         ({**GOOD, "label": "ward"}, "key 'label': the label 'ward' is missing in row"),
         ({**GOOD, "image_size": 32}, "key 'image_size': this is for a folder of images"),
         ({**GOOD, "image_size": 4}, "key 'image_size': input should be greater than or equal to 8"),

@@ -95,6 +95,7 @@ def open_site(site: SiteFile) -> SiteData:
 
 def _open_table(site: SiteFile, path: Path) -> SiteData:
     from farfield.tasks.own.columns import encode
+    from farfield.tasks.own.groups import groups_of_column
     from farfield.tasks.own.table import encode_labels, with_labels
     from farfield.tasks.own.table_file import read_frame
 
@@ -102,18 +103,27 @@ def _open_table(site: SiteFile, path: Path) -> SiteData:
         frame = read_frame(path)
     if site.label is None:
         raise site.refusal("label", f"missing; name the column of '{path.name}' to predict: {_listed(frame.columns)}")
-    for key, names in (("label", [site.label]), ("drop", site.drop), ("categorical", site.categorical)):
+    group = [site.group] if site.group is not None else []
+    for key, names in (
+        ("label", [site.label]),
+        ("drop", site.drop),
+        ("categorical", site.categorical),
+        ("group", group),
+    ):
         _need(site, key, names, list(frame.columns))
     label, notes = site.label, list[str]()
     with _about(site, "label"):
         frame = with_labels(frame, label, site.drop_missing_labels, notes, "drop_missing_labels = true")
     with _about(site, "data"):
-        schema = describe(frame, label=label, drop=site.drop, categorical=site.categorical)
+        schema = describe(frame, label=label, drop=(*site.drop, *group), categorical=site.categorical)
+    groups = None
+    if site.group is not None:
+        groups = torch.from_numpy(groups_of_column(frame[site.group], site.group, notes)[0])
 
     def rows(agreed: AgreedSchema) -> Domain:
         check_asked(schema, agreed)
         x = torch.from_numpy(encode(frame, agreed.columns))
-        return Domain(site.name, x, encode_labels(frame[label], label, agreed.classes))
+        return Domain(site.name, x, encode_labels(frame[label], label, agreed.classes), groups=groups)
 
     return SiteData(site, schema, tuple(notes), rows, frame)
 

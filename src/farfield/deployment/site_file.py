@@ -5,6 +5,7 @@ data = "cleveland.csv"      # relative to this file: a table, a folder of class/
 label = "disease"           # tables: the column to predict
 drop = ["id"]               # tables: columns to leave out
 categorical = ["ward"]      # tables: columns of numbers or texts that are codes of categories
+group = "patient"           # tables: rows of one value train together or validate together; no feature
 validation = 0.1            # share of the rows kept for validation
 role = "train"              # or "evaluate": never trains, is only measured
 # in place of data: a domain of a registered task, from this machine's data folder
@@ -24,7 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from farfield.errors import UserError
 from farfield.tasks.clients.validation import OFFICIAL
 
-TABLE_KEYS = ("label", "drop", "categorical", "drop_missing_labels")
+TABLE_KEYS = ("label", "drop", "categorical", "group", "drop_missing_labels")
 
 
 class SiteFileError(UserError):
@@ -58,6 +59,8 @@ class SiteFile(BaseModel):
     label: str | None = None
     drop: Columns = ()
     categorical: Columns = ()
+    #: Rows of one value in this column are all in the training rows or all in the validation rows.
+    group: str | None = None
     #: Rows without a label are left out instead of refused.
     drop_missing_labels: bool = False
     #: Pixels along each side of an image; the same at every site.
@@ -137,3 +140,5 @@ def _check_together(site: SiteFile) -> None:
         raise site.refusal("validation", "only registered tasks have an official split; give a share such as 0.1")
     if site.label is not None and site.label in (*site.drop, *site.categorical):
         raise site.refusal("label", f"'{site.label}' cannot be dropped or be a category as well")
+    if site.group is not None and site.group in (site.label, *site.categorical):
+        raise site.refusal("group", f"'{site.group}' cannot be the group and something else as well")

@@ -16,10 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
-
-_nll, _nll_backward = torch.ops.aten.nll_loss_forward.default, torch.ops.aten.nll_loss_backward.default
-_MEAN, _IGNORE = 1, -100
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 
 class AlignedHead:
@@ -39,7 +36,8 @@ class AlignedHead:
         self._gap_weight, self._gap_bias = self._gap[:size].view_as(weight), self._gap[size:]
         self._gap_transposed = self._gap_weight.t()
         self._by_weight, self._by_bias = self._by_head[:size].view_as(weight), self._by_head[size:]
-        self._one = weight.new_ones(())
+        # A vector of minus ones, a row each.
+        self._minus = weight.new_ones(0)
 
     def __call__(self, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The value and its derivatives by the features and by the head. The last is overwritten by the next call."""
@@ -48,39 +46,38 @@ class AlignedHead:
             logits = features @ self._transposed
         else:
             logits = torch.addmm(self._bias, features, self._transposed)
-        risk, errors, probabilities = self._risk(logits, targets)
-        torch.addmm(self._target, errors.t(), features, beta=-1.0, out=self._gap_weight)
+        # Errors stay undivided: 1/n and γ go into the factors of the products, which take them for nothing.
+        n, gamma = len(features), self._gamma
+        if len(self._minus) != n:
+            self._minus = features.new_full((n,), -1.0)
+        if logits.shape[1] == 1:
+            truth = targets.to(logits.dtype).reshape(-1, 1)
+            risk = binary_cross_entropy_with_logits(logits, truth)
+            probabilities = logits.sigmoid()
+            errors = probabilities - truth
+        else:
+            risk = cross_entropy(logits, targets)
+            probabilities = logits.softmax(dim=1)
+            errors = probabilities.scatter_add(1, targets.unsqueeze(1), self._minus.unsqueeze(1))
+        across = errors.t()
+        torch.addmm(self._target, across, features, beta=-1.0, alpha=1.0 / n, out=self._gap_weight)
         if self._bias is None:
             pull = features @ self._gap_transposed
         else:
-            torch.sum(errors, 0, out=self._gap_bias).sub_(self._bias_target)
+            torch.addmv(self._bias_target, across, self._minus, beta=-1.0, alpha=-1.0 / n, out=self._gap_bias)
             pull = torch.addmm(self._gap_bias, features, self._gap_transposed)
         if logits.shape[1] == 1:
             curved = pull.mul_(probabilities).mul_(1.0 - probabilities)
         else:
             curved = torch._softmax_backward_data(pull, probabilities, 1, pull.dtype)
-        by_logits = torch.add(errors, curved, alpha=self._gamma / len(features))
-        torch.mm(by_logits.t(), features, out=self._by_weight)
+        by_logits = torch.add(errors, curved, alpha=gamma)
+        torch.addmm(self._by_weight, by_logits.t(), features, beta=0.0, alpha=1.0 / n, out=self._by_weight)
         if self._bias is not None:
-            torch.sum(by_logits, 0, out=self._by_bias)
-        by_features = torch.addmm(by_logits @ self._weight, errors, self._gap_weight, alpha=self._gamma)
-        value = torch.add(risk, torch.dot(self._gap, self._gap), alpha=self._gamma / 2)
+            torch.addmv(self._by_bias, by_logits.t(), self._minus, beta=0.0, alpha=-1.0 / n, out=self._by_bias)
+        by_features = torch.addmm(features, by_logits, self._weight, beta=0.0, alpha=1.0 / n)
+        by_features.addmm_(errors, self._gap_weight, alpha=gamma / n)
+        value = torch.add(risk, torch.dot(self._gap, self._gap), alpha=gamma / 2)
         return value, by_features, self._by_head
-
-    def _risk(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean cross-entropy, its derivative by the logits, and the probabilities."""
-        if logits.shape[1] == 1:
-            truth = targets.to(logits.dtype).reshape(-1, 1)
-            probabilities = logits.sigmoid()
-            return (
-                binary_cross_entropy_with_logits(logits, truth),
-                (probabilities - truth).div_(len(truth)),
-                probabilities,
-            )
-        logs = logits.log_softmax(dim=1)
-        risk, rows = _nll(logs, targets, None, _MEAN, _IGNORE)
-        by_logs = _nll_backward(self._one, logs, targets, None, _MEAN, _IGNORE, rows)
-        return risk, torch._log_softmax_backward_data(by_logs, logs, 1, logs.dtype), logs.exp_()
 
 
 def aligned_cross_entropy(

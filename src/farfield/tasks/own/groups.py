@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from farfield.tasks.own.columns import as_text
+from farfield.tasks.own.table_file import rows_named
+
 if TYPE_CHECKING:
     from pandas import Series
 
@@ -23,6 +26,18 @@ def group_codes(texts: Series) -> Codes:
     alone = np.flatnonzero(codes < 0)
     codes[alone] = len(names) + np.arange(len(alone))
     return codes
+
+
+def groups_of_column(column: Series, name: str, notes: list[str]) -> tuple[Codes, Series]:
+    """A number a row of a table, the same for the rows of a group, and the groups' names as text."""
+    texts = as_text(column)
+    codes = group_codes(texts)
+    alone = column.index[texts.isna()]
+    if len(alone):
+        notes.append(f"the group '{name}' is missing in {rows_named(alone)}: each of these stands for itself")
+    if len(np.unique(codes)) == len(codes):
+        notes.append(f"the group '{name}' is another in every row, so it groups nothing")
+    return codes, texts
 
 
 def group_notes(

@@ -23,7 +23,7 @@ from farfield.tasks.own.columns import levels_of as text_levels
 from farfield.tasks.own.copies import copies_noted
 from farfield.tasks.own.decision import label_kind
 from farfield.tasks.own.doubts import id_columns, id_notes, leak_notes, spelling_notes
-from farfield.tasks.own.groups import Codes, group_codes, group_notes
+from farfield.tasks.own.groups import Codes, group_notes, groups_of_column
 from farfield.tasks.own.preparation import Column, FittedTable, TablePreparation
 from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import TableError, need_columns, read_frame, rows_named, table_name
@@ -213,13 +213,7 @@ def _rows_by_domain(column: Series) -> dict[str, np.ndarray]:
 
 def _groups(column: Series, group: str, rows_of: dict[str, np.ndarray], notes: list[str]) -> Codes:
     """A number a row, the same for the rows of a group."""
-    texts = as_text(column)
-    codes = group_codes(texts)
-    alone = column.index[texts.isna()]
-    if len(alone):
-        notes.append(f"the group '{group}' is missing in {rows_named(alone)}: each of these stands for itself")
-    if len(np.unique(codes)) == len(codes):
-        notes.append(f"the group '{group}' is another in every row, so it groups nothing")
+    codes, texts = groups_of_column(column, group, notes)
     owner = _owners(rows_of, len(codes))
     notes += group_notes(f"'{group}'", codes, owner, list(rows_of), lambda code: texts.iloc[(codes == code).argmax()])
     return codes
