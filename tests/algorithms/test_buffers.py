@@ -113,7 +113,7 @@ def test_a_client_with_local_statistics_goes_on_from_its_own() -> None:
         fed.begin(1, [0, 1])
         fed.map(algorithm.train, state.model)
         own = fed.map_over([0], algorithm.evaluate, state.model)[0].values["loss"]
-        fed.states[0]["buffers"] = torch.cat([torch.full((6,), 3.0), torch.full((6,), 9.0)])
+        fed.states = {**fed.states, 0: {"buffers": torch.cat([torch.full((6,), 3.0), torch.full((6,), 9.0)])}}
         other = fed.map_over([0], algorithm.evaluate, state.model)[0].values["loss"]
         fed.begin(2, [0])
         fed.map(algorithm.train, state.model)

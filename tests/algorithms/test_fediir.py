@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms import build
-from farfield.federation.client import Batch
+from farfield.federation.client import Batch, Client, Rows
 from farfield.federation.federation import Replies, Reply
 from farfield.federation.local import LocalFederation
-from farfield.models import Model, ModelSpec, ModelState, build_model
+from farfield.models import Model, ModelSpec, ModelState, build_model, task_loss
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, domains, federation, initial
 
@@ -80,6 +80,32 @@ def test_the_closed_form_equals_the_double_backward_for_featurizer_and_head() ->
     parts = torch.autograd.grad(risk, list(model.head.parameters()), create_graph=True)
     model.backward(risk + 0.35 * (torch.cat([p.reshape(-1) for p in parts]) - target).square().sum())
     torch.testing.assert_close(closed, model.gradient, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_training_is_the_double_backward_step_by_step(head: str, outputs: int, bias: bool) -> None:
+    """Nine rows in batches of four: what is made once a round meets a short batch, and weights that have moved."""
+    spec = ModelSpec(
+        featurizer="mlp", input_shape=(4,), outputs=outputs, hidden=(5,), head=head, head_hidden=4, head_bias=bias
+    )
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(2))
+    domain = Domain("d", x, torch.arange(9) % max(outputs, 2))
+    rows = Rows({"d": domain}, [("d", torch.arange(9))])
+    algorithm = build("fediir", {"gamma": 0.7, "lr": 0.5, "batch_size": 4, "local_epochs": 2})
+    model = build_model(spec, 1)
+    target = torch.linspace(-1, 1, model.layout.head.stop - model.layout.head.start)
+    start = model.vector.clone()
+    sent = algorithm.train(Client(0, "d", "d", rows, rows, seed=0, round=1, phase="train"), model, target=target)
+    model.vector.copy_(start)
+    for batch in Client(0, "d", "d", rows, rows, seed=0, round=1, phase="train").batches(4, epochs=2):
+        risk = task_loss(model(batch.x), batch.y)
+        parts = torch.autograd.grad(risk, list(model.head.parameters()), create_graph=True)
+        penalised = risk + 0.35 * (torch.cat([p.reshape(-1) for p in parts]) - target).square().sum()
+        whole = torch.autograd.grad(penalised, list(model.parameters()))
+        model.vector.sub_(torch.cat([g.reshape(-1) for g in whole]), alpha=0.5)
+    torch.testing.assert_close(sent["update"], model.vector - start, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])

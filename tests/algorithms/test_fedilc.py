@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from farfield.algorithms import AlgorithmError, build, fedilc
+from farfield.algorithms import AlgorithmError, build, fedilc_final_layer
 from farfield.federation.federation import Replies, Reply
 from farfield.federation.local import LocalFederation
 from farfield.federation.phase import Named
 from farfield.math import head_gradient_variance, weighted_geometric_mean
-from farfield.models import ModelSpec, ModelState, build_model
+from farfield.models import ModelSpec, ModelState, build_model, task_loss
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, domains, federation, initial
 
@@ -78,27 +78,48 @@ def test_variances_and_the_parts_of_the_penaltys_gradient_are_the_worked_example
         torch.testing.assert_close(sent[:6].view(3, 2), torch.tensor(part), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("spec", [SPEC, SPEC.model_copy(update={"dropout": 0.5})], ids=["plain", "dropout"])
 @pytest.mark.parametrize("at_once", [1024, 7])
-def test_moments_are_kept_between_the_two_exchanges_and_made_again_where_they_were_lost_or_are_old(
-    double: None, at_once: int, monkeypatch: pytest.MonkeyPatch
+def test_moments_are_kept_until_the_second_exchange_and_made_again_where_they_were_lost(
+    double: None, at_once: int, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fedilc, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(fedilc_final_layer, "ROWS_AT_ONCE", at_once)
     algorithm = build("fedilc-inter-geo")
-    model = build_model(SPEC, 0)
+    model = build_model(spec, 0)
     domain = domains(1)[0]
     client = AllRows(Domain(domain.name, domain.x.double(), domain.y)).client
     mean = torch.zeros_like(algorithm.gradient_and_variance(client, model)["variance"])
-    kept = dict(client.state)
     with_them = algorithm.variance_gradient(client, model, mean)
     assert client.state == {}, "nobody needs them after the second exchange"
     without = algorithm.variance_gradient(client, model, mean)
-    client.round += 1
-    client.state.update(moments=torch.full_like(kept["moments"], 7.0), round=kept["round"])
-    old = algorithm.variance_gradient(client, model, mean)
-    assert client.state == {}
-    for reply in (without, old):
-        assert reply["deviation"] == with_them["deviation"]
-        assert torch.equal(reply["penalty_gradient"], with_them["penalty_gradient"])
+    assert without["deviation"] == with_them["deviation"]
+    assert torch.equal(without["penalty_gradient"], with_them["penalty_gradient"])
+    algorithm.gradient_and_variance(client, model)
+    (name,) = client.state
+    client.state[name] = client.state[name] + 7.0
+    assert algorithm.variance_gradient(client, model, mean)["deviation"] > with_them["deviation"] + 1, "they are used"
+
+
+def test_moments_do_not_outlive_their_round() -> None:
+    algorithm = build("fedilc-fishr")
+    with federation(algorithm, domains(3)) as fed:
+        fed.begin(1, range(3))
+        model = initial().state()
+        fed.map(algorithm.gradient_and_variance, model)
+        assert fed.states == {}, "a checkpoint does not need them"
+        fed.begin(2, range(3))
+        seen: list[set[str]] = []
+        run = algorithm.variance_gradient
+
+        def looked(client: Any, model: Any, mean_variance: Tensor) -> Named:
+            seen.append(set(client.state))
+            return run(client, model, mean_variance)
+
+        looked.__name__ = "variance_gradient"
+        looked.__sends__ = run.__sends__  # type: ignore[attr-defined]
+        algorithm.variance_gradient = looked  # type: ignore[method-assign]
+        fed.map(looked, model, mean_variance=torch.zeros(model.parameters[fed.layout.final].shape))
+        assert seen == [set()] * 3
 
 
 def penalty(vector: Tensor, chosen: Sequence[Domain], spec: ModelSpec) -> float:
@@ -110,24 +131,29 @@ def penalty(vector: Tensor, chosen: Sequence[Domain], spec: ModelSpec) -> float:
         for domain in chosen:
             inputs = model.head.before_last(model.features(domain.x))
             weight, bias = head_gradient_variance(inputs, model.head.last(inputs), domain.y)
-            variances.append(torch.cat([weight.reshape(-1), bias]))
+            variances.append(torch.cat([weight.reshape(-1), bias]) if spec.head_bias else weight.reshape(-1))
     stacked = torch.stack(variances)
     return float((stacked - stacked.mean(dim=0)).square().sum())
 
 
 @pytest.mark.parametrize("at_once", [1024, 7])
 @pytest.mark.parametrize("head", ["linear", "mlp"])
+@pytest.mark.parametrize(("outputs", "bias"), [(3, True), (3, False), (1, True), (1, False)])
 def test_the_parts_add_up_to_finite_differences_of_the_whole_penalty_through_the_featurizer(
-    double: None, head: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+    double: None, head: str, at_once: int, outputs: int, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fedilc, "ROWS_AT_ONCE", at_once)
-    spec = SPEC.model_copy(update={"head": head, "head_hidden": 5})
-    chosen = [Domain(d.name, d.x.double(), d.y) for d in domains(3)]
+    monkeypatch.setattr(fedilc_final_layer, "ROWS_AT_ONCE", at_once)
+    spec = SPEC.model_copy(update={"head": head, "head_hidden": 5, "outputs": outputs, "head_bias": bias})
+    chosen = [Domain(d.name, d.x.double(), d.y % max(outputs, 2)) for d in domains(3)]
     algorithm = build("fedilc-inter-geo")
     model = build_model(spec, 0)
     start = model.vector.clone()
     clients = [AllRows(d).client for d in chosen]
-    variances = torch.stack([algorithm.gradient_and_variance(c, model)["variance"] for c in clients])
+    sent = [algorithm.gradient_and_variance(c, model) for c in clients]
+    for domain, reply in zip(chosen, sent, strict=True):
+        model.backward(task_loss(model(domain.x), domain.y))
+        torch.testing.assert_close(reply["gradient"], model.gradient, rtol=1e-10, atol=1e-14)
+    variances = torch.stack([reply["variance"] for reply in sent])
     total = sum(
         algorithm.variance_gradient(c, model, variances.mean(dim=0))["penalty_gradient"].clone() for c in clients
     )
@@ -259,6 +285,7 @@ class Lossy:
         ({0}, {0}, {1, 2}, None),
         (set(), {0}, {1, 2}, "1 clients answered once only; the Fishr gradient lacks"),
         ({0}, {1}, set(), "no Fishr term"),
+        ({0}, {1, 2}, set(), "no Fishr term"),
         ({0, 1}, set(), set(), "one client is left"),
     ],
 )
@@ -317,7 +344,7 @@ class Largest(TorchDispatchMode):
 def test_the_recorded_penalty_is_the_worked_examples(
     double: None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fedilc, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(fedilc_final_layer, "ROWS_AT_ONCE", at_once)
     spec = ModelSpec(featurizer="identity", input_shape=(2,), outputs=3)
     model = build_model(spec, 0)
     model.vector.copy_(torch.tensor([*(v for row in W for v in row), *B]))

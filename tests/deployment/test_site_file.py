@@ -104,6 +104,7 @@ def test_rows_of_one_patient_stay_together_at_a_site_as_in_one_place(tmp_path: P
     """Some patients were in two hospitals, and some rows name none: a site cannot see the other's."""
     patients = pd.Series([f"p{number}" for number in np.random.default_rng(0).integers(0, 25, 90)])
     patients[[5, 40, 77]] = None
+    patients[[1, 2, 3]] = ["007", "7", "90071992547409931"]
     frame = visits(90).assign(patient=patients)
     sites = table_sites(frame, tmp_path, group="patient", validation=0.3)
     task = load_table(write(frame, tmp_path / "all.csv"), label="died", domain="hospital", group="patient")
@@ -292,12 +293,13 @@ GOOD = {"name": "zurich", "data": "rows.csv", "label": "died"}
         ({**GOOD, "data": "none.csv"}, "key 'data': there is no file or folder"),
         ({**GOOD, "data": "rows.xlsx"}, "key 'data': 'rows.xlsx' is a spreadsheet"),
         ({**GOOD, "label": "dead"}, "key 'label': 'rows.csv' has no column 'dead'; "),
-        ({**GOOD, "label": "Dieed"}, "did you mean 'died'? there are hospital, age, smokes, ward, pressure, died"),
+        ({**GOOD, "label": "Dieed"}, "did you mean 'died'? there are hospital, age, smokes, ward, pressure, died,"),
         ({"name": "zurich", "data": "rows.csv"}, "key 'label': missing; name the column of 'rows.csv' to predict"),
         ({**GOOD, "drop": ["presure"]}, "key 'drop': 'rows.csv' has no column 'presure'; did you mean 'pressure'?"),
         ({**GOOD, "drop": ["died"]}, "key 'label': 'died' cannot be dropped"),
         ({**GOOD, "categorical": ["x"]}, "key 'categorical': 'rows.csv' has no column 'x'"),
         ({**GOOD, "group": "patient"}, "key 'group': 'rows.csv' has no column 'patient'"),
+        ({**GOOD, "group": "same"}, "key 'group': all 60 rows have the same 'same', and two are needed"),
         ({**GOOD, "group": "died"}, "key 'group': 'died' cannot be the group and something else as well"),
         ({**GOOD, "label": "ward"}, "key 'label': the label 'ward' is missing in row"),
         ({**GOOD, "image_size": 32}, "key 'image_size': this is for a folder of images"),
@@ -313,7 +315,7 @@ GOOD = {"name": "zurich", "data": "rows.csv", "label": "died"}
 def test_what_is_wrong_with_a_site_file_is_one_sentence_with_the_key(
     tmp_path: Path, content: dict[str, Any], phrase: str
 ) -> None:
-    write(visits(), tmp_path / "rows.csv")
+    write(visits().assign(same="p1"), tmp_path / "rows.csv")
     (tmp_path / "rows.xlsx").write_bytes(b"PK")
     (tmp_path / "images").mkdir()
     np.savez(tmp_path / "half.npz", x=np.zeros((3, 2)))

@@ -116,6 +116,28 @@ def test_backward_gives_zero_for_parameters_that_the_loss_does_not_touch() -> No
     assert float(model.gradient[: model.layout.head.start].norm()) > 0
 
 
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_backward_from_the_final_layer_is_backward(head: str) -> None:
+    spec = ModelSpec(input_shape=(4,), outputs=3, hidden=(5,), head=head, head_hidden=6)
+    model = build_model(spec, 0)
+    x = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
+    inside = model.head.before_last(model.features(x))
+    cut = inside.detach().requires_grad_()
+    loss = F.cross_entropy(model.head.last(cut), torch.arange(7) % 3)
+    by_inside, *by_final = torch.autograd.grad(loss, [cut, *model.head.last.parameters()])
+    model.backward_from(inside, by_inside, torch.cat([part.reshape(-1) for part in by_final]))
+    known = model.gradient.clone()
+    model.backward(F.cross_entropy(model(x), torch.arange(7) % 3))
+    torch.testing.assert_close(known, model.gradient)
+
+
+def test_a_loss_of_several_numbers_is_refused() -> None:
+    model = build_model(ModelSpec(input_shape=(4,), outputs=3, hidden=(5,)), 0)
+    losses = F.cross_entropy(model(torch.ones(7, 4)), torch.arange(7) % 3, reduction="none")
+    with pytest.raises(ValueError, match=r"shape \(7,\), and a gradient is of one number: take its mean"):
+        model.backward(losses)
+
+
 def test_backward_overwrites_the_gradient_that_was_there() -> None:
     model = build_model(SPEC, seed=0)
     x, y = batch(SPEC)

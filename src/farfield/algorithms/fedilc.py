@@ -17,22 +17,31 @@ every client.
 
 The step is w ← w − η (∇F + λ ∇L), L = (1/E) Σ_e ‖v_e − v̄‖². Two exchanges: clients send ∇F_e and v_e; the server
 returns v̄; clients send ∇‖v_e − v̄‖² with v̄ held constant, which is exact because the deviations add up to zero. No
-client's graph leaves it, as it would have to in the published code.
+client's graph leaves it, as it would have to in the published code. Where a model draws (dropout, a Gaussian
+representation), both exchanges draw the same.
 
 Differs from the paper in: see `differences`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg, Ruled
+from farfield.algorithms.fedilc_final_layer import (
+    ROWS_AT_ONCE,
+    flat,
+    keep,
+    kept,
+    looks,
+    moments_of_rows,
+    weight_and_bias,
+)
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import State
 from farfield.federation.client import Client
@@ -40,7 +49,6 @@ from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, phase
 from farfield.math import (
     GradientMoments,
-    residuals,
     through_softmax,
     variance_derivatives,
     weighted_geometric_mean,
@@ -48,8 +56,6 @@ from farfield.math import (
 from farfield.models import Model, ModelSpec, task_loss
 
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
-#: Rows that pass through the model at once.
-ROWS_AT_ONCE = 1024
 
 
 class FedILC(FedAvg):
@@ -134,7 +140,8 @@ class FedILCWithFishr(FedILC):
         second = fed.map(self.variance_gradient, state.model, mean_variance=mean).of(first.clients)
         penalty, notes = self._penalty_gradient(first, second)
         direction = aggregate.direction - self.params.lr * self.params.fishr * penalty
-        diagnostics = {"fishr_penalty": float(second.stack("deviation").double().sum()) / self._divisor(first)}
+        deviations = sum(float(reply.values["deviation"]) for reply in second)
+        diagnostics = {"fishr_penalty": deviations / self._divisor(first)}
         if self.over_clients == "geometric":
             diagnostics["geometric_to_arithmetic"] = self._agreement(first, aggregate.direction)
         if first.has("geometric_to_arithmetic"):
@@ -149,13 +156,14 @@ class FedILCWithFishr(FedILC):
 
         Only together are the parts the exact gradient: the deviations from v̄ must add up to zero.
         """
-        parts = second.stack("penalty_gradient").double() if second else torch.zeros(1)
-        penalty = (parts.sum(dim=0) / self._divisor(first)).to(first.stack("gradient").dtype)
+        none = torch.zeros_like(torch.as_tensor(first[0].values["gradient"]))
         if len(first) < 2:
-            return torch.zeros_like(penalty), ("one client is left, and its variance has nothing to agree with",)
+            return none, ("one client is left, and its variance has nothing to agree with",)
         missing = len(first) - len(second)
         if len(second) < 2:
-            return torch.zeros_like(penalty), (f"{missing} clients answered once only; no Fishr term in this round",)
+            return none, (f"{missing} clients answered once only; no Fishr term in this round",)
+        parts = second.stack("penalty_gradient").double()
+        penalty = (parts.sum(dim=0) / self._divisor(first)).to(none.dtype)
         return penalty, (
             f"{missing} clients answered once only; the Fishr gradient lacks their part",
         ) if missing else ()
@@ -177,16 +185,16 @@ class FedILCWithFishr(FedILC):
         client.examples += client.samples
         model.train()
         reply, moments = self._gradient_and_moments(client, model)
-        _keep(client, moments)
-        return {**reply, "variance": _flat(model, *moments.variance).to(model.vector.dtype)}
+        keep(client, moments)
+        return {**reply, "variance": flat(model, *moments.variance).to(model.vector.dtype)}
 
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         """The client's gradient and loss, and the moments of the final layer's: closed forms there, autograd below."""
         moments, weight = GradientMoments(), model.head.last.weight.detach().double()
         gradient, total = torch.zeros_like(model.vector), 0.0
-        for look in _looks(client, model):
+        for look in looks(client, model):
             share = len(look.y) / client.samples
-            by_final = _flat(model, *moments.add(look.inputs, look.errors)) * share
+            by_final = flat(model, *moments.add(look.inputs, look.errors)) * share
             model.backward_from(look.inside, look.errors @ weight / client.samples, by_final)
             gradient += model.gradient
             total += share * float(task_loss(look.logits, look.y))
@@ -199,16 +207,16 @@ class FedILCWithFishr(FedILC):
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
         """With c = 2 (v_e − v̄), the gradient of c·v_e: closed forms in the final layer, autograd below it."""
         model.train()
-        moments = _kept(client, model) or moments_of_rows(client, model)
+        moments = kept(client, model) or moments_of_rows(client, model)
         weight = model.head.last.weight.detach().double()
-        gap = _flat(model, *moments.variance) - mean_variance.double()
-        factors = _weight_and_bias(model, gap * (2.0 / client.samples))
+        gap = flat(model, *moments.variance) - mean_variance.double()
+        factors = weight_and_bias(model, gap * (2.0 / client.samples))
         total = torch.zeros_like(model.vector)
-        for inside, y, inputs, errors, _ in _looks(client, model):
+        for inside, y, inputs, errors, _ in looks(client, model):
             by_inputs, by_errors = variance_derivatives(inputs, errors, moments.mean, factors)
             by_logits = through_softmax(by_errors, errors, y)
             by_inputs.addmm_(by_logits, weight)
-            model.backward_from(inside, by_inputs, _flat(model, by_logits.T @ inputs, by_logits.sum(dim=0)))
+            model.backward_from(inside, by_inputs, flat(model, by_logits.T @ inputs, by_logits.sum(dim=0)))
             total += model.gradient
         return {"penalty_gradient": total, "deviation": float(gap.square().sum())}
 
@@ -255,56 +263,6 @@ class InterGeo(FedILCWithFishr):
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "geometric"
 
 
-class _Look(NamedTuple):
-    """Some of the client's rows as the final layer sees them. Only `inside` has a graph."""
-
-    inside: Tensor
-    y: Tensor
-    #: `inside` again, and the residuals that come of it, both float64.
-    inputs: Tensor
-    errors: Tensor
-    logits: Tensor
-
-
-def _looks(client: Client, model: Model) -> Iterator[_Look]:
-    for x, y in client.sweep(client.training, ROWS_AT_ONCE):
-        inside = model.head.before_last(model.features(x))
-        with torch.no_grad():
-            logits = model.head.last(inside)
-            look = _Look(inside, y, inside.detach().double(), residuals(logits.double(), y), logits)
-        yield look
-
-
-@torch.no_grad()
-def moments_of_rows(client: Client, model: Model) -> GradientMoments:
-    """Mean and variance of the final layer's per-sample gradients."""
-    moments = GradientMoments()
-    for look in _looks(client, model):
-        moments.add(look.inputs, look.errors)
-    return moments
-
-
-def _keep(client: Client, moments: GradientMoments) -> None:
-    """Keep the moments at the client between the two exchanges: the second would need another pass to have them."""
-    parts = [*moments.mean, *moments.variance]
-    client.state["moments"] = torch.cat([part.reshape(-1) for part in parts])
-    client.state["round"] = torch.tensor(client.round)
-
-
-def _kept(client: Client, model: Model) -> GradientMoments | None:
-    """The moments of this round's first exchange, which nobody needs after the second; None if they are not there."""
-    flat, made = client.state.pop("moments", None), client.state.pop("round", None)
-    if flat is None or made is None or int(made) != client.round:
-        return None
-    shape = model.head.last.weight.shape
-    parts = torch.split(flat, [shape.numel(), shape[0]] * 2)
-    moments = GradientMoments()
-    moments.rows = client.samples
-    moments.mean = parts[0].view(shape), parts[1]
-    moments.variance = parts[2].view(shape), parts[3]
-    return moments
-
-
 def _ratio(direction: Tensor, updates: Tensor) -> float:
     """Length of the geometric mean against the arithmetic one's: 1 where all agree, near 0 where nobody does."""
     return length_ratio(direction, updates.mean(dim=0))
@@ -313,14 +271,3 @@ def _ratio(direction: Tensor, updates: Tensor) -> float:
 def length_ratio(geometric: Tensor, arithmetic: Tensor) -> float:
     length = arithmetic.norm()
     return float(geometric.norm() / length) if length > 0 else 0.0
-
-
-def _flat(model: Model, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.cat([weight.reshape(-1), bias]) if model.spec.head_bias else weight.reshape(-1)
-
-
-def _weight_and_bias(model: Model, final: Tensor) -> tuple[Tensor, Tensor]:
-    """The final layer's part of a vector, apart; where there is no bias, zeros for it."""
-    weight = model.head.last.weight
-    bias = final[weight.numel() :] if model.spec.head_bias else final.new_zeros(len(weight))
-    return final[: weight.numel()].view_as(weight), bias

@@ -14,7 +14,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from farfield.algorithms.fedilc import FedILCWithFishr, length_ratio, moments_of_rows
+from farfield.algorithms.fedilc import FedILCWithFishr, length_ratio
+from farfield.algorithms.fedilc_final_layer import moments_of_rows
 from farfield.algorithms.registry import register
 from farfield.federation.client import Client
 from farfield.math import GeometricAccumulator, GradientMoments

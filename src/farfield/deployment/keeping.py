@@ -50,7 +50,8 @@ def load_keeping(path: Path) -> Keeping:
 def save_keeping(path: Path, keeping: Keeping) -> None:
     """Write all of it, or nothing."""
     parts = {"kept": keeping.kept, "staged": keeping.staged or {}, "before": keeping.before or {}}
-    tensors = {f"{part}/{name}": value.contiguous() for part, named in parts.items() for name, value in named.items()}
+    # safetensors refuses tensors that share memory, and two names may well hold one tensor here.
+    tensors = {f"{part}/{name}": t.clone().contiguous() for part, named in parts.items() for name, t in named.items()}
     about = {
         "round": keeping.round,
         "attempt": keeping.attempt,

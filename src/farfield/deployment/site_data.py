@@ -99,11 +99,11 @@ def _open_table(site: SiteFile, path: Path) -> SiteData:
     from farfield.tasks.own.table import encode_labels, with_labels
     from farfield.tasks.own.table_file import read_frame
 
+    group = [site.group] if site.group is not None else []
     with _about(site, "data"):
-        frame = read_frame(path)
+        frame = read_frame(path, texts=group)
     if site.label is None:
         raise site.refusal("label", f"missing; name the column of '{path.name}' to predict: {_listed(frame.columns)}")
-    group = [site.group] if site.group is not None else []
     for key, names in (
         ("label", [site.label]),
         ("drop", site.drop),
@@ -118,7 +118,10 @@ def _open_table(site: SiteFile, path: Path) -> SiteData:
         schema = describe(frame, label=label, drop=(*site.drop, *group), categorical=site.categorical)
     groups = None
     if site.group is not None:
-        groups = torch.from_numpy(groups_of_column(frame[site.group], site.group, notes)[0])
+        codes, _ = groups_of_column(frame[site.group], site.group, notes)
+        groups = torch.from_numpy(codes)
+        if site.role == "train" and (codes == codes[0]).all():
+            raise site.refusal("group", f"all {len(frame)} rows have the same '{site.group}', and two are needed")
 
     def rows(agreed: AgreedSchema) -> Domain:
         check_asked(schema, agreed)

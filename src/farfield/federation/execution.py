@@ -79,11 +79,9 @@ def run_phase(
 def _apart(values: Mapping[str, Any], model: Model) -> dict[str, Any]:
     """The values, with tensors that do not change when the resident model trains the next client."""
     resident = {t.untyped_storage().data_ptr() for t in (model.vector, model.gradient, model.buffer_vector)}
-    return {
-        name: value
-        if not isinstance(value, Tensor)
-        else value.detach().clone()
-        if value.untyped_storage().data_ptr() in resident
-        else value.detach()
-        for name, value in values.items()
-    }
+    apart = dict(values)
+    for name, value in values.items():
+        if isinstance(value, Tensor):
+            inside = value.untyped_storage().data_ptr() in resident
+            apart[name] = value.detach().clone() if inside else value.detach()
+    return apart

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from farfield.federation.client import lasting
 from farfield.federation.engine import Engine
 from farfield.federation.execution import Outcome, run_phase
 from farfield.federation.population import Population
@@ -65,7 +66,8 @@ class LocalFederation(Engine):
     @property
     def states(self) -> dict[int, dict[str, Tensor]]:
         """What stays at each client between rounds. Only clients that have taken part have an entry."""
-        return {number: state for number, state in (self._kept | self._staged).items() if state}
+        states = {number: lasting(state) for number, state in (self._kept | self._staged).items()}
+        return {number: state for number, state in states.items() if state}
 
     @states.setter
     def states(self, states: dict[int, dict[str, Tensor]]) -> None:
@@ -76,7 +78,7 @@ class LocalFederation(Engine):
         self._staged = {}
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
-        self._kept |= self._staged
+        self._kept |= {number: lasting(state) for number, state in self._staged.items()}
         self._staged = {}
         super().begin(round, cohort)
 

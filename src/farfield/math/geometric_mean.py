@@ -12,7 +12,7 @@ adds 1e-10 and files zeros under the negative entries, which is neither odd nor 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -29,7 +29,7 @@ _TOGETHER = 6
 
 
 class GeometricAccumulator:
-    """The weighted geometric mean of rows that arrive in batches, in memory of a few vectors.
+    """The weighted geometric mean of rows that arrive in batches, in memory that does not grow with them.
 
     >>> mean = GeometricAccumulator(size=1)
     >>> mean.add(torch.tensor([[1.0], [4.0]]))
@@ -37,7 +37,8 @@ class GeometricAccumulator:
     >>> mean.result()
     tensor([-1.6667], dtype=torch.float64)
 
-    How the rows are cut into batches does not change a bit of the result; their order may change the last ones.
+    About 50 bytes a coordinate for rows in float32. How the rows are cut into batches does not change a bit of the
+    result; their order may change the last ones.
     """
 
     def __init__(self, size: int, zeros: Zeros = "paper") -> None:
@@ -49,14 +50,18 @@ class GeometricAccumulator:
         #: Rows that wait for others, because a few are taken in together; and how many of them there are.
         self._waiting = torch.empty(0, size)
         self._count = 0
-        self._sums = _Sums.of_nothing(size)
+        #: Of the rows that are gone: the sum of log |g| of the positive and of the negative entries, how many entries
+        #: are not zero, and how many more of them are positive than negative.
+        self._logs = torch.zeros(2, size, dtype=torch.float64)
+        # In float32 whole numbers are exact up to 16 million rows.
+        self._members, self._balance = torch.zeros(2, size, dtype=torch.float32)
 
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:
         """Take in a (batch, size) matrix of gradients, or one gradient as a vector."""
         rows = rows.reshape(-1, self._size)
         if rows.dtype != self._waiting.dtype or not len(self._waiting):
-            self._fold(self._sums)
+            self._fold()
             self._waiting = rows.new_empty(_TOGETHER, self._size)
         self.rows += len(rows)
         while len(rows):
@@ -65,62 +70,54 @@ class GeometricAccumulator:
             self._waiting[self._count : end] = taken
             self._count = end
             if end == _TOGETHER:
-                self._fold(self._sums)
+                self._fold()
 
-    def _fold(self, sums: _Sums) -> None:
-        """Take the rows that wait into the sums, while a part of each column is at hand."""
-        if self._count == 0:
-            return
-        for start in range(0, self._size, _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            sums.add(self._waiting[: self._count, part], part)
-        if sums is self._sums:
-            self._count = 0
+    def _fold(self) -> None:
+        """Take the rows that wait into the sums, some columns at a time."""
+        for part in self._parts() if self._count else ():
+            for total, more in zip(self._sums(part), _sums_of(self._waiting[: self._count, part]), strict=True):
+                total += more
+        self._count = 0
 
     @torch.no_grad()
     def result(self) -> Tensor:
         """The mean of all rows so far, as a float64 vector. NaN in a column gives NaN there."""
         if self.rows == 0:
             raise ValueError("the geometric mean of no gradients is undefined: add at least one row")
-        sums = self._sums.copy()
-        self._fold(sums)
-        members, balance = sums.members.double(), sums.balance.double()
-        counts = torch.stack([members + balance, members - balance]).div_(2.0)
+        mean = torch.empty(self._size, dtype=torch.float64)
+        for part in self._parts():
+            sums = self._sums(part)
+            if self._count:
+                sums = tuple(map(torch.add, sums, _sums_of(self._waiting[: self._count, part])))
+            mean[part] = self._mean(*sums)
+        return mean
+
+    def _mean(self, logs: Tensor, members: Tensor, balance: Tensor) -> Tensor:
+        whole, more = members.double(), balance.double()
+        counts = torch.stack([whole + more, whole - more]).div_(2.0)
         # An empty side has a log sum of 0 and a share of 0; the clamp only keeps 0/0 out.
-        sides = sums.logs.div_(counts.clamp_min(1.0)).exp_().mul_(counts.div_(self.rows))
+        sides = logs.div(counts.clamp_min(1.0)).exp_().mul_(counts.div_(self.rows))
         mean = sides[0] - sides[1]
         if self._zeros == "paper":
             # A zero anywhere is a veto, but it does not make sense of what is not a number.
-            mean.masked_fill_((sums.members < self.rows) & ~mean.isnan(), 0.0)
+            mean.masked_fill_((members < self.rows) & ~mean.isnan(), 0.0)
         return mean
 
+    def _parts(self) -> Iterator[slice]:
+        return (slice(start, start + _AT_ONCE) for start in range(0, self._size, _AT_ONCE))
 
-@dataclass
-class _Sums:
-    """What is known of rows that are gone."""
+    def _sums(self, part: slice) -> tuple[Tensor, ...]:
+        return self._logs[:, part], self._members[part], self._balance[part]
 
-    #: Of the positive and of the negative entries, the sum of log |g|.
-    logs: Tensor
-    #: How many entries are not zero, and how many more of them are positive than negative. In float32, where whole
-    #: numbers are exact up to 16 million rows.
-    members: Tensor
-    balance: Tensor
 
-    @classmethod
-    def of_nothing(cls, size: int) -> _Sums:
-        return cls(torch.zeros(2, size, dtype=torch.float64), torch.zeros(size), torch.zeros(size))
-
-    def copy(self) -> _Sums:
-        return _Sums(self.logs.clone(), self.members.clone(), self.balance.clone())
-
-    def add(self, rows: Tensor, part: slice) -> None:
-        """Rows, at most `_TOGETHER`, of which these are the columns of `part`."""
-        signs = rows.sign()
-        self.balance[part].add_(signs.sum(dim=0))
-        self.members[part].add_(signs.abs_().sum(dim=0))
-        # Entries of the other sign, and zeros, become a factor of 1; NaN stays.
-        self.logs[0, part].add_(_log_of_product(threshold(rows, 0.0, 1.0)))
-        self.logs[1, part].add_(_log_of_product(threshold(-rows, 0.0, 1.0)))
+def _sums_of(rows: Tensor) -> tuple[Tensor, ...]:
+    """What `GeometricAccumulator` adds up, of at most `_TOGETHER` rows."""
+    signs = rows.sign()
+    balance = signs.sum(dim=0)
+    members = signs.abs_().sum(dim=0)
+    # Entries of the other sign, and zeros, become a factor of 1; NaN stays.
+    sides = threshold(rows, 0.0, 1.0), threshold(-rows, 0.0, 1.0)
+    return torch.stack([_log_of_product(side) for side in sides]), members, balance
 
 
 def _log_of_product(factors: Tensor) -> Tensor:

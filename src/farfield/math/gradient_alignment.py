@@ -2,8 +2,8 @@
 
     R + γ/2 ‖∇_ω R − g̃‖²,   R the mean cross-entropy of a batch, ω = (W, b) the head, g̃ a constant
 
-With errors E = (P − Y)/n, the head's gradient is G = EᵀZ, g = E summed. For R = γ(G − target), r alike, and
-s_i = R z_i + r, the derivative by the logits is E_i + (diag p − ppᵀ)s_i / n; by the features, that times W plus E_i R.
+With errors E = (P − Y)/n, the head's gradient is G = EᵀZ, g = E summed. For D = γ(G − target), d alike, and
+s_i = D z_i + d, the derivative by the logits is E_i + (diag p − ppᵀ)s_i / n; by the features, that times W plus E_i D.
 Written with autograd this is a double backward; here it is a dozen small products, so a local step costs hardly more
 than cross-entropy alone.
 

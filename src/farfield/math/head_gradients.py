@@ -2,8 +2,9 @@
 
 The gradient of one sample with respect to the head's weight is the outer product e_i z_iᵀ of its residual e = p − y
 and its features, and e_i with respect to the bias. Mean and variance over the samples follow by matrix products,
-with no double backward and no gradient per sample. Both functions are differentiable in features and logits, so a
-penalty on them reaches the featurizer and the head with one ordinary backward.
+with no double backward and no gradient per sample. `linear_head_gradient`, `residuals` and `head_gradient_variance` are
+differentiable in features and logits, so a penalty on them reaches the featurizer and the head with one ordinary
+backward; the derivatives of the variance are written out as well.
 
 Shapes: features (n, d), logits (n, K), targets (n,) class indices. One logit, (n, 1) or (n,), means binary
 cross-entropy with targets in [0, 1]. Weight results are (K, d), bias results (K,).
@@ -55,7 +56,7 @@ def gradient_moments(inputs: Tensor, errors: Tensor) -> tuple[tuple[Tensor, Tens
     """Mean and variance of the head's per-sample gradients, each by weight and bias, in the precision of the residuals.
 
     E[g²] − E[g]² would lose every digit where all samples agree. With both factors split into mean and deviation, e = ē
-    + ẽ and z = z̄ + z̃, the deviation of e·z is ē z̃ + z̄ ẽ + (ẽ z̃ − cov), and only deviations get squared.
+    + ẽ and z = z̄ + z̃, the deviation of e·z is ē z̃ + z̄ ẽ + (ẽ z̃ − cov), whose mean square is made of small terms alone.
     """
     (n, classes), width = errors.shape, inputs.shape[1]
     mean_error, mean_input = errors.sum(dim=0) / n, inputs.sum(dim=0) / n
@@ -134,8 +135,8 @@ def variance_derivatives(
 def through_softmax(by_errors: Tensor, errors: Tensor, targets: Tensor) -> Tensor:
     """The derivative by the logits, from the one by the residuals (probabilities − labels)."""
     if errors.shape[1] == 1:
-        probabilities = errors + targets.reshape(-1, 1).to(errors.dtype)
-        return by_errors * probabilities * (1.0 - probabilities)
+        wrong = errors.abs()  # for labels 0 and 1 the probability of the other one: p(1 − p) without its rounding
+        return by_errors * wrong * (1.0 - wrong)
     labels = targets.unsqueeze(1).long()
     probabilities = errors.scatter_add(1, labels, errors.new_ones(1, 1).expand_as(labels))
     weighted = by_errors * probabilities

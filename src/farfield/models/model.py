@@ -235,6 +235,8 @@ class Model(nn.Module):
 
     def backward(self, loss: Tensor) -> None:
         """Put the gradient of `loss` into `model.gradient` (overwriting what was there)."""
+        if loss.numel() != 1:
+            raise ValueError(f"the loss has shape {tuple(loss.shape)}, and a gradient is of one number: take its mean")
         torch.cat(_gradients(loss, torch.ones_like(loss), self._trainable), out=self.gradient)
 
     def backward_from(self, inputs: Tensor, by_inputs: Tensor, by_final: Tensor) -> None:

@@ -18,6 +18,7 @@ from flwr.app import Error, Message, RecordDict
 from torch import Tensor
 
 from farfield.federation.checks import fault, state_fault
+from farfield.federation.client import lasting
 from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
@@ -91,14 +92,15 @@ class FlowerFederation(Engine):
 
     @property
     def states(self) -> dict[int, dict[str, Tensor]]:
-        return {number: state for number, state in (self._kept | self._staged).items() if state}
+        states = {number: lasting(state) for number, state in (self._kept | self._staged).items()}
+        return {number: state for number, state in states.items() if state}
 
     @states.setter
     def states(self, states: dict[int, dict[str, Tensor]]) -> None:
         self._kept, self._staged = dict(states), {}
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
-        self._kept |= self._staged
+        self._kept |= {number: lasting(state) for number, state in self._staged.items()}
         self._staged = {}
         self._attempt = uuid.uuid4().hex
         super().begin(round, cohort)

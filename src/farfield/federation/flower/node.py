@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from farfield.errors import UserError
-from farfield.federation.client import Client
+from farfield.federation.client import Client, lasting
 from farfield.federation.execution import Outcome, one_thread, run_phase
 from farfield.federation.flower.assignment import Assignment
 from farfield.models import Model, ModelState, build_model
@@ -69,7 +69,7 @@ class Keeping:
             self.staged, self.before, self.mark = self.before, None, accepted
         if self.staged is not None and (attempt != self.attempt or self.round in skipped):
             if self.round < round and self.round not in skipped:
-                self.kept, self.kept_round = self.staged, self.round
+                self.kept, self.kept_round = lasting(self.staged), self.round
             self.staged = None
         if self.kept and round <= self.kept_round:
             raise Refused(

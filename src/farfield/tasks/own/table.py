@@ -61,7 +61,7 @@ def load_table(
     """
     path = Path(path)
     return task_from_frame(
-        read_frame(path),
+        read_frame(path, texts=() if group is None else [group]),
         name=name or table_name(path),
         label=label,
         domain=domain,

@@ -44,8 +44,11 @@ def table_name(path: Path) -> str:
     return name.removesuffix(_suffix(path)) or name
 
 
-def read_frame(path: Path) -> DataFrame:
-    """The file's rows, with columns named by text and rows numbered from 1, as the messages count them."""
+def read_frame(path: Path, texts: Sequence[str] = ()) -> DataFrame:
+    """The file's rows, with columns named by text and rows numbered from 1, as the messages count them.
+
+    Columns in `texts` are names and stay as they are written in a text file: 007 is not 7.
+    """
     path = Path(path)
     if path.is_dir():
         raise TableError(f"'{path}' is a folder, not a table; give a .csv, .tsv or .parquet file")
@@ -59,7 +62,7 @@ def read_frame(path: Path) -> DataFrame:
         raise TableError(f"'{path.name}' is no table that can be read; give a .csv, .csv.gz, .tsv or .parquet file")
     if path.stat().st_size == 0:
         raise TableError(f"'{path.name}' is empty")
-    frame = _parquet(path) if _suffix(path) in PARQUET else _text(path)
+    frame = _parquet(path) if _suffix(path) in PARQUET else _text(path, texts)
     frame.columns = [str(name).strip() for name in frame.columns]
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
@@ -109,7 +112,7 @@ def _parquet(path: Path) -> DataFrame:
         raise TableError(f"'{path.name}' is not a Parquet file that can be read: {_first_line(error)}") from error
 
 
-def _text(path: Path) -> DataFrame:
+def _text(path: Path, texts: Sequence[str]) -> DataFrame:
     import pandas as pd
 
     separator = _separator(path, _sample(path))
@@ -120,6 +123,7 @@ def _text(path: Path) -> DataFrame:
         "low_memory": False,
         "skipinitialspace": True,
         "index_col": False,
+        "dtype": dict.fromkeys(texts, str),
         "compression": "gzip" if path.name.lower().endswith(".gz") else None,
     }
     try:
