@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from farfield.deployment.keeping import load_keeping, save_keeping
 from farfield.federation.flower.node import Keeping, Refused
 
 NONE: frozenset[int] = frozenset()
@@ -87,3 +90,19 @@ def test_what_a_phase_does_to_its_state_stays_with_the_phase() -> None:
     keeping = after_round_one()
     keeping.state(2, "b", NONE)["c"].fill_(9.0)
     assert value(keeping.state(2, "b", NONE)) == 1.0
+
+
+def test_what_is_kept_for_a_round_alone_is_forgotten_with_it_and_hinders_nobody() -> None:
+    keeping = Keeping()
+    keeping.stage(1, "a", {"round/x": torch.ones(1)}, "m1")
+    assert set(keeping.state(1, "a", NONE)) == {"round/x"}
+    assert keeping.state(2, "b", NONE, accepted="m1") == {}
+    assert keeping.state(1, "c", NONE, accepted="m1") == {}, "a server may go back: there is nothing to lose"
+
+
+def test_two_names_for_one_tensor_can_be_saved(tmp_path: Path) -> None:
+    shared = torch.arange(3.0)
+    save_keeping(tmp_path / "state", Keeping(kept={"a": shared, "b": shared}))
+    kept = load_keeping(tmp_path / "state").kept
+    assert torch.equal(kept["a"], shared)
+    assert torch.equal(kept["b"], shared)
