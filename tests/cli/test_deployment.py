@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from farfield.deployment.federation_file import read_federation
+from farfield.deployment.processes import free_port
+from farfield.records import RunFolder
+from farfield.records.run import sole_writer
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="needs Flower")
 
@@ -106,6 +112,11 @@ BROKEN = {
         CLIENT + KNOWN,
         ("federation.toml", "server =", "# server ="),
         ("federation.toml", "no key 'server'", "127.0.0.1:9443"),
+    ),
+    "a certificate for another host": (
+        SERVER + CERTS + KEYS,
+        ("federation.toml", "127.0.0.1", "127.0.0.2"),
+        ("certs/server.crt", "is for localhost, 127.0.0.1, ::1", "'127.0.0.2'", "--force --host 127.0.0.2"),
     ),
     "an insecure server for everyone": (
         [*SERVER, "--insecure"],
@@ -243,4 +254,49 @@ def test_an_approval_is_kept_and_asked_for_again_when_the_federation_changes(
     refused(farfield(*CLIENT, *KNOWN, "--accept"), "no server answers")
     refused(farfield(*CLIENT, *KNOWN), "no server answers")
     change(hospital / "federation.toml", "rounds = 2", "rounds = 3")
-    refused(farfield(*CLIENT, *KNOWN), "was not approved")
+    refused(farfield(*CLIENT, *KNOWN), "was not approved", "rounds is 2 there and 3 here", "--accept")
+
+
+def test_a_start_that_came_to_nothing_leaves_a_folder_to_start_in_again(
+    farfield: Callable[..., Any], hospital: Path
+) -> None:
+    (hospital / "model" / "flower").mkdir(parents=True)
+    (hospital / "model" / "run").mkdir()
+    (hospital / "model" / "run" / ".lock").touch()
+    refused(farfield(*SERVER, *CERTS, *KEYS), "in use")  # the port's test keeps it: all else was right
+    (hospital / "model" / "notes.txt").touch()
+    refused(farfield(*SERVER, *CERTS, *KEYS), "not empty and holds no run")
+
+
+def test_two_servers_do_not_share_a_folder(farfield: Callable[..., Any], hospital: Path) -> None:
+    change(
+        hospital / "federation.toml", (hospital / "federation.toml").read_text(), FEDERATION.format(port=free_port())
+    )
+    (hospital / "model" / "flower").mkdir(parents=True)
+    with sole_writer(hospital / "model" / "flower", patience=0.0):
+        refused(farfield(*SERVER, *CERTS, *KEYS), "another 'farfield server' is running with --out 'model'")
+
+
+def test_a_run_is_not_resumed_with_another_federation_file(farfield: Callable[..., Any], hospital: Path) -> None:
+    begun = read_federation(hospital / "federation.toml").model_dump(mode="json")
+    (hospital / "model" / "flower").mkdir(parents=True)
+    (hospital / "model" / "flower" / "server.json").write_text(json.dumps({"federation": begun}))
+    RunFolder(hospital / "model" / "run").create({})
+    change(hospital / "federation.toml", "rounds = 2", "rounds = 3\ndeadline = 9.0")
+    refused(farfield(*SERVER, *CERTS, *KEYS, "--resume"), "'model'", "rounds is 2 there and 3 here", "another --out")
+    change(hospital / "federation.toml", "rounds = 3", "rounds = 2")
+    refused(farfield(*SERVER, *CERTS, *KEYS, "--resume"), "in use")  # a deadline may change
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ('{\n  "success": false,\n  "error-message": "it is\\nknown \\"already\\""\n}\n', 'it is known "already"'),
+        ("╭─ Error ─╮\n│ no link │\n╰─────────╯\n", "no link"),
+        ("{\n}\n", "nothing was said"),
+    ],
+)
+def test_what_flowers_command_said_is_passed_on(printed: str, said: str) -> None:
+    from farfield.deployment.server import _said
+
+    assert _said(printed) == said

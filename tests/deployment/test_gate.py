@@ -21,12 +21,14 @@ def status(
     headers: list[tuple[bytes, bytes]] | None = None,
     kind: str = "http",
     ready: Path = Path("nowhere"),
+    strangers: Path = Path("nowhere/strangers"),
+    flowers: int = 200,
 ) -> int:
-    """What is answered; 200 stands for Flower's own answer."""
+    """What is answered; 200 stands for Flower's own answer, unless it is another one."""
     sent: list[dict[str, Any]] = []
 
     async def flower(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.start", "status": flowers, "headers": []})
 
     async def send(message: Any) -> None:
         sent.append(dict(message))
@@ -38,7 +40,7 @@ def status(
         "server": (LAN, 9443),
         "headers": headers or [],
     }
-    asyncio.run(Gate(flower, SECRET, ready)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Gate(flower, SECRET, ready, strangers)(scope, None, send))  # type: ignore[arg-type]
     return int(sent[0]["status"]) if sent else 0
 
 
@@ -75,3 +77,13 @@ def test_a_site_can_ask_whether_its_key_is_registered_yet(tmp_path: Path) -> Non
     assert status("/farfield/ready", SITE, ready=tmp_path / "ready") == 503
     (tmp_path / "ready").touch()
     assert status("/farfield/ready", SITE, ready=tmp_path / "ready") == 200
+
+
+def test_who_is_not_let_in_by_flower_is_noted_for_the_operator(tmp_path: Path) -> None:
+    file = tmp_path / "strangers"
+    assert status("/v1/fleet/activate", SITE, strangers=file) == 200
+    assert status("/v1/runtime/pull-task", HERE, strangers=file, flowers=404) == 404
+    assert not file.exists(), "only sites are, and only those that were turned away"
+    assert status("/v1/fleet/activate", SITE, strangers=file, flowers=401) == 401
+    assert file.read_text() == f"{SITE}\n"
+    assert status("/v1/fleet/activate", SITE, strangers=tmp_path / "none" / "x", flowers=401) == 401

@@ -67,6 +67,11 @@ class Reader:
         frame = read_frame(path)
         other = self.preparation.other if isinstance(self.preparation, FittedTable) else ()
         label = label or next((name for name in other[:1] if name in frame.columns), None)
+        if label is None and other:
+            raise ExamplesError(
+                f"'{path.name}' has no column '{other[0]}', the model's label; give --label, the column that says what "
+                "is true"
+            )
         if label is None:
             raise ExamplesError(f"give --label, the column of '{path.name}' that says what is true")
         need_columns(frame, [label], "the label")

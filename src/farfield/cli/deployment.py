@@ -57,8 +57,12 @@ def server(
             "(or --insecure, on this machine alone)"
         )
     security = Security(certs, keys_in(key or []))
-    with _EndedBySignals():
-        result = serve(asked, out, security, wait=wait, resume=resume, tell=_say)
+    try:
+        with _EndedBySignals():
+            result = serve(asked, out, security, wait=wait, resume=resume, tell=_say)
+    except KeyboardInterrupt:
+        begun = (out / "run" / "config.toml").exists()
+        _stop(f"stopped; the same command {'with --resume goes on' if begun else 'starts it again'}")
     from farfield.bench import load_model
 
     about = load_model(out).about
@@ -99,7 +103,7 @@ def client(
     _need_flower()
     from farfield.deployment.client import Credentials, check_credentials, check_server, join
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.manifest import is_approved, make_manifest, own_spec, render, save_approval
+    from farfield.deployment.manifest import changes, is_approved, make_manifest, own_spec, render, save_approval
     from farfield.deployment.site_data import open_site
     from farfield.deployment.site_file import read_site
 
@@ -119,13 +123,24 @@ def client(
     if show:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    if not is_approved(folder, manifest):
-        if not accept and not _asked_and_approved():
-            raise UserError("nothing has left this site: what is printed above was not approved; --accept approves it")
+    if is_approved(folder, manifest):
+        output.print("This was approved before, and has not changed.")
+    else:
+        _approve(changes(folder, manifest), accept)
         save_approval(folder, manifest)
-    check_server(asked, credentials, wait)
-    with _EndedBySignals():
-        join(asked, own.path, folder, credentials, tell=_say, stay=stay)
+    if key is not None and key.stem != own.name:
+        messages.print(
+            f"[yellow]note:[/] the key is '{escape(key.name)}' and the site's name is '{escape(own.name)}'; the server "
+            "lets a site in under the name of the .pub file that it was given",
+            highlight=False,
+            soft_wrap=True,
+        )
+    try:
+        check_server(asked, credentials, wait)
+        with _EndedBySignals():
+            join(asked, own.path, folder, credentials, tell=_say, stay=stay)
+    except KeyboardInterrupt:
+        _stop("this site has left; the same command joins again")
 
 
 def _need_authority(ca: Path | None, insecure: bool) -> None:
@@ -136,8 +151,23 @@ def _need_authority(ca: Path | None, insecure: bool) -> None:
         )
 
 
-def _asked_and_approved() -> bool:
-    return sys.stdin.isatty() and typer.confirm("May this leave the site?", default=False)
+def _approve(changed: str, accept: bool) -> None:
+    """Ask the operator, unless --accept has said it already. Ends the command if the answer is no."""
+    before = f"; an earlier approval does not cover it: {changed}" if changed else ""
+    if not accept and not sys.stdin.isatty():
+        raise UserError(
+            f"nothing has left this site: what is printed above was not approved{before}. --accept approves it"
+        )
+    if changed:
+        output.print(f"An earlier approval does not cover this: {changed}.", highlight=False, markup=False)
+    if not accept and not typer.confirm("May this leave the site?", default=False):
+        messages.print("not approved: nothing has left this site")
+        raise typer.Exit(1)
+
+
+def _stop(text: str) -> None:
+    messages.print(f"\n{escape(text)}", highlight=False, soft_wrap=True)
+    raise typer.Exit(130)
 
 
 def _need_flower() -> None:

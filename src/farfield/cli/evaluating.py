@@ -14,7 +14,7 @@ from farfield.errors import UserError
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A model folder that 'train' wrote.")],
+    model: Annotated[Path, typer.Argument(help="A model folder that 'train' or 'server' wrote.")],
     data: Annotated[
         list[Path],
         typer.Argument(
@@ -42,9 +42,9 @@ def evaluate(
 ) -> None:
     """Measure a trained model on a labelled new site: accuracy with its 95 % interval, and every other metric.
 
-    MODEL is a folder that 'train' wrote. DATA is labelled data of the kind that it was trained on: a table; a folder of
-    images, class/*.png or domain/class/*.png; arrays, .npz with x and y, or .npy with --label FILE.npy. Figures are
-    for all rows and, where the data names several domains, for each. Rows are counted from 1.
+    MODEL is a folder that 'train' or 'server' wrote. DATA is labelled data of the kind that it was trained on: a table;
+    a folder of images, class/*.png or domain/class/*.png; arrays, .npz with x and y, or .npy with --label FILE.npy.
+    Figures are for all rows and, where the data names several domains, for each. Rows are counted from 1.
     """
     if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
         raise UserError(f"--json: '{json_file}' is a folder, or lies in one that is not there")

@@ -63,3 +63,30 @@ def check_server_files(folder: Path) -> None:
             f"server.crt and server.key in '{folder}' cannot be used together ({why}); make them anew with "
             f"'farfield certs server {folder} --force'"
         ) from None
+
+
+def check_host(folder: Path, host: str) -> None:
+    """Refuse a certificate that is for other hosts than the one that sites connect to."""
+    names = _names_of(folder / "server.crt")
+    if not any(_is_for(name, host) for name in names):
+        raise CredentialsError(
+            f"'{folder / 'server.crt'}' is for {', '.join(names) or 'no host'}, and sites connect to '{host}', as the "
+            f"federation file says; make one for it with 'farfield certs server {folder} --force --host {host}'"
+        )
+
+
+def _names_of(certificate: Path) -> list[str]:
+    """The hosts and addresses that a certificate is for."""
+    from cryptography import x509
+
+    try:
+        extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
+        return [str(name.value) for name in extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
+    except (ValueError, x509.ExtensionNotFound):
+        return []
+
+
+def _is_for(name: str, host: str) -> bool:
+    """Whether a certificate's name covers a host; '*.example.org' does so for one label."""
+    name, host = name.lower(), host.lower()
+    return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:])

@@ -17,6 +17,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -34,17 +35,33 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class Gate:
     """ASGI middleware: 403 for whoever asks for what is not theirs."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str, ready: Path) -> None:
-        self._app, self._secret, self._ready = app, secret, ready
+    def __init__(
+        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str, ready: Path, strangers: Path
+    ) -> None:
+        self._app, self._secret, self._ready, self._strangers = app, secret, ready, strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == READY:
             here = self._ready.exists()
             await _answer(send, 200 if here else 503, "ready" if here else "the server is starting")
         elif scope["type"] == "lifespan" or (scope["type"] == "http" and opens(scope, self._secret)):
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, self._noting(scope, send))
         elif scope["type"] == "http":
             await _answer(send, 403, "this is for the server's operator alone")
+
+    def _noting(self, scope: Scope, send: Send) -> Send:
+        """`send`, with a note of who was not let in to the Fleet API, for the server's operator."""
+        if scope["type"] != "http" or not str(scope["path"]).startswith(FLEET):
+            return send
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and 400 <= message["status"] < 500:
+                asking = scope.get("client") or ("unknown",)
+                with suppress(OSError), open(self._strangers, "a") as file:
+                    file.write(f"{asking[0]}\n")
+            await send(message)
+
+        return noted
 
 
 async def _answer(send: Send, status: int, text: str) -> None:
@@ -79,6 +96,11 @@ def from_this_machine(scope: Scope) -> bool:
     return loopback or (asked is not None and str(asked[0]) == str(asking[0]))
 
 
+def strangers_file(secret_file: Path) -> Path:
+    """The addresses of those who were not let in, a line each."""
+    return secret_file.with_name("strangers")
+
+
 def ready_file(secret_file: Path) -> Path:
     """It is there once the keys are registered."""
     return secret_file.with_name("ready")
@@ -90,7 +112,9 @@ def serve(secret_file: Path) -> None:
     from flwr.superlink.cli import flower_superlink
     from starlette.middleware import Middleware
 
-    gate = Middleware(Gate, secret=secret_file.read_text(), ready=ready_file(secret_file))
+    gate = Middleware(
+        Gate, secret=secret_file.read_text(), ready=ready_file(secret_file), strangers=strangers_file(secret_file)
+    )
     if not callable(getattr(extensions, "get_middleware", None)):  # else the gate would be set up and stand nowhere
         raise RuntimeError("this version of Flower has no 'get_middleware' to put the gate in by")
     extensions.get_middleware = lambda: (gate,)

@@ -110,7 +110,7 @@ def gather_again(
             if answer.late:
                 asked.discard(node)
             elif answer.problem:
-                say("refused", f"a site did not join: {answer.problem}")
+                say("refused", f"a site (node {node}) did not join: {answer.problem}")
             else:
                 _take_back(found, sites, agreed, node, answer, say)
         time.sleep(LOOK)

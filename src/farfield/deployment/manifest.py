@@ -31,6 +31,7 @@ from farfield.deployment.wire_entries import (
     statistics_entries,
 )
 from farfield.errors import UserError
+from farfield.records import difference
 from farfield.records.atomic import write_json
 
 if TYPE_CHECKING:  # for annotations alone: these import torch
@@ -43,6 +44,7 @@ __all__ = [
     "Manifest",
     "ManifestError",
     "allowed",
+    "changes",
     "is_approved",
     "load_approval",
     "make_manifest",
@@ -281,6 +283,16 @@ def is_approved(folder: Path, manifest: Manifest) -> bool:
         return load_approval(folder).digest == manifest.digest
     except ManifestError:
         return False
+
+
+def changes(folder: Path, manifest: Manifest) -> str:
+    """What is other than in an earlier approval, in one phrase; empty if there was none."""
+    try:
+        before = load_approval(folder)
+    except ManifestError:
+        return ""
+    old, new = (each.model_dump(mode="json", exclude={"entries"}) for each in (before, manifest))
+    return difference(old, new) or "what is sent has changed"
 
 
 def load_approval(folder: Path) -> Manifest:

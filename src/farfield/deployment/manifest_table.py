@@ -78,6 +78,7 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
         if exchange not in (SCHEMA, STATISTICS, REPLY)
     ]
     said = [
+        "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",
         f"Never sent: the rows of your data{but}.",
         f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round at most{many}.",
     ]

@@ -19,12 +19,13 @@ from typing import Any
 
 from farfield.deployment import gate
 from farfield.deployment.activity import Activity
-from farfield.deployment.credentials import check_public_key, check_server_files
+from farfield.deployment.credentials import check_host, check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.processes import Process, ProcessError, environment, is_loopback, need_free, wait_for_port
 from farfield.errors import UserError
-from farfield.records import RunFolder
+from farfield.records import RecordsError, RunFolder, difference
 from farfield.records.atomic import write_json
+from farfield.records.run import sole_writer
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
@@ -33,6 +34,10 @@ SECRET = "secret"
 #: Seconds in which the ServerApp must have begun.
 START_SECONDS = 120.0
 APP = Path(__file__).parent / "flower_app"
+#: What of a federation file decides the numbers of a run. Address, deadline and the like may change when it is resumed.
+_DECIDING = ("name", "algorithm", "rounds", "seed", "cohort", "evaluate_every", "settings")
+#: Seconds between two words on sites that are not let in.
+STRANGERS_EVERY = 30.0
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -72,16 +77,30 @@ def serve(
         return done
     folder = out / "flower"
     folder.mkdir(parents=True, exist_ok=True)
-    start = uuid.uuid4().hex
-    activity = Activity(folder, start)
-    activity.forget()
-    with _superlink(federation, folder, security) as link:
-        names = _register(security.keys, folder)
-        gate.ready_file(folder / SECRET).touch()
-        settings = _settings(folder, federation, wait, start, names, resume)
-        _start_run(app, folder, out)
-        tell({"kind": "listening", "text": _invitation(federation, security), **settings})
-        return _watch(out, activity, link, tell)
+    with _alone(folder):
+        if not resume:  # what an earlier start has left, which did not get as far as a run
+            for left in (*folder.glob("superlink.db*"), folder / "nodes.json"):
+                left.unlink(missing_ok=True)
+        start = uuid.uuid4().hex
+        activity = Activity(folder, start)
+        activity.forget()
+        with _superlink(federation, folder, security) as link:
+            names = _register(security.keys, folder)
+            gate.ready_file(folder / SECRET).touch()
+            settings = _settings(folder, federation, wait, start, names, resume)
+            _start_run(app, folder, out)
+            tell({"kind": "listening", "text": _invitation(federation, security), **settings})
+            return _watch(out, activity, link, tell)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One server a folder: two would share Flower's database."""
+    try:
+        with sole_writer(folder, patience=0.0):
+            yield
+    except RecordsError:
+        raise ServerError(f"another 'farfield server' is running with --out '{folder.parent}'; end it first") from None
 
 
 def _invitation(federation: FederationFile, security: Security) -> str:
@@ -107,9 +126,31 @@ def _check(federation: FederationFile, out: Path, security: Security, resume: bo
         raise ServerError(f"'{out}' holds a run already; add --resume to go on, or choose another --out")
     if resume and not run.exists:
         raise ServerError(f"there is no run in '{out}' to resume; leave --resume away to start one")
-    if not run.exists and out.exists() and any(name.name != "flower" for name in out.iterdir()):
+    if not run.exists and out.exists() and any(name.name not in ("flower", "run") for name in out.iterdir()):
         raise ServerError(f"'{out}' is not empty and holds no run; choose another folder for --out")
+    if resume:
+        _check_unchanged(federation, out)
     need_free(federation.host, federation.port)
+    if security.certificates is not None:
+        check_host(security.certificates, federation.host)
+
+
+def _check_unchanged(federation: FederationFile, out: Path) -> None:
+    """A run goes on as it began: what decides its numbers must be what it was."""
+    path = out / "flower" / "server.json"
+    if not path.exists():
+        return
+    before, now = ({key: of[key] for key in _DECIDING} for of in _contents(path, federation))
+    changed = difference(before, now)
+    if changed:
+        raise ServerError(
+            f"the run in '{out}' was begun with another federation file: {changed}; set it back to go on, or choose "
+            "another --out for a new run"
+        )
+
+
+def _contents(path: Path, federation: FederationFile) -> tuple[dict[str, Any], dict[str, Any]]:
+    return json.loads(path.read_text())["federation"], federation.model_dump(mode="json")
 
 
 def _settings(
@@ -175,9 +216,11 @@ def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
         done = _flwr(folder, "supernode", "register", str(key.resolve()), LINK, "--name", key.stem, "--format", "json")
         node = re.search(r'"node-id":\s*"?(\d+)', done.stdout)
         if done.returncode or node is None:
-            raise ServerError(f"the key '{key}' cannot be registered: {_last_line(done.stdout)}")
+            raise ServerError(
+                f"the key '{key}' cannot be registered: {_said(done.stdout)} (see '{folder / 'superlink.log'}')"
+            )
         nodes[node[1]] = key.stem
-    write_json(path, nodes)
+        write_json(path, nodes)
     return nodes
 
 
@@ -187,7 +230,7 @@ def _start_run(app: Path, folder: Path, out: Path) -> None:
     shutil.copytree(app, copy, ignore=shutil.ignore_patterns("__pycache__"))
     done = _flwr(folder, "run", str(copy), LINK, "-c", f'out="{out.resolve()}"')
     if done.returncode:
-        raise ServerError(f"Flower did not start the run: {_last_line(done.stdout)}")
+        raise ServerError(f"Flower did not start the run: {_said(done.stdout)}")
 
 
 def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -203,14 +246,21 @@ def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip(" │╭╰─╮╯") for line in text.splitlines()]
+def _said(text: str) -> str:
+    """What Flower's command says went wrong: the error in its JSON, or its last line."""
+    found = re.search(r'"error-message":\s*"((?:[^"\\]|\\.)*)"', text)
+    if found:
+        return " ".join(str(json.loads(f'"{found[1]}"')).split())
+    lines = [line.strip(" │╭╰─╮╯{}") for line in text.splitlines()]
     return next((line for line in reversed(lines) if line), "nothing was said")
 
 
 def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str, Any]:
     started, begun = time.monotonic(), 0
+    strangers = _Strangers(gate.strangers_file(link.log.parent / SECRET))
     while True:
+        for text in strangers.news():
+            tell({"kind": "refused", "text": text})
         for row in activity.news():
             begun = begun or int(row.get("pid", 0))
             tell(row)
@@ -230,6 +280,25 @@ def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str
                 f"the server's app has not begun after {START_SECONDS:g} s; '{link.log}' ends: {link.last_words()}"
             )
         time.sleep(0.1)
+
+
+class _Strangers:
+    """Sites that Flower did not let in, as the gate has noted them; the operator hears of each address now and then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._told = path, dict[str, float]()
+        path.unlink(missing_ok=True)
+
+    def news(self) -> Iterator[str]:
+        if not self._path.exists():
+            return
+        addresses = set(self._path.read_text(errors="replace").split())
+        self._path.unlink(missing_ok=True)
+        for address in sorted(addresses):
+            now = time.monotonic()
+            if now - self._told.get(address, -STRANGERS_EVERY) >= STRANGERS_EVERY:
+                self._told[address] = now
+                yield f"a site at {address} was not let in: its key is not among those given with --key, or in use"
 
 
 def _alive(pid: int) -> bool:

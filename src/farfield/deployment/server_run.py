@@ -152,9 +152,11 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
         },
     )
     best = Best(out, plan, task, job.algorithm, fitted)
+    checkpoint = records.resumable()
+    begun = f", going on after round {checkpoint.round}" if checkpoint is not None else ""
     activity.add(
         "training",
-        f"training {job.algorithm} with {len(federated.training)} sites, {assignment.rounds} rounds",
+        f"training {job.algorithm} with {len(federated.training)} sites, {assignment.rounds} rounds{begun}",
         rounds=assignment.rounds,
     )
     with SitesFederation(
@@ -165,6 +167,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
         offer=offer(federation),
         quorum=plan.quorum,
         deadline=federation.deadline,
+        say=activity.add,
     ) as fed:
         rounds = Rounds(
             job,
@@ -176,7 +179,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
             engine="flower deployment",
             measure=_measure(network, federated.evaluating, assignment, algorithm, fed, federation.deadline),
             facts={"task": plan.task, "norm": plan.model.norm},
-            watch=lambda progress: _report(activity, progress),
+            watch=lambda progress: _report(activity, progress, fed),
             on_better=best.keep,
         )
         result = rounds.to_the_end(algorithm.start(model.state()))
@@ -274,12 +277,13 @@ def _unseen(out: Path, evaluating: tuple[Member, ...], activity: Activity) -> st
     )
 
 
-def _report(activity: Activity, progress: Progress) -> None:
+def _report(activity: Activity, progress: Progress, fed: SitesFederation) -> None:
     if progress.phase is not None:
         return  # a sign of life within a round, which the sites' own output gives
+    missing = f" ({fed.connected} of {fed.clients} sites connected)" if fed.connected < fed.clients else ""
     activity.add(
         "round",
-        f"round {progress.round} of {progress.rounds}",
+        f"round {progress.round} of {progress.rounds}{missing}",
         round=progress.round,
         rounds=progress.rounds,
         loss=progress.loss,

@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from farfield.deployment.joining import Member
+from farfield.deployment.joining import Member, Say
 from farfield.deployment.network import Network
 from farfield.errors import UserError
 from farfield.federation.execution import Outcome
@@ -36,10 +36,11 @@ class SitesFederation(FlowerFederation):
         offer: dict[str, Any],
         quorum: float,
         deadline: float,
+        say: Say = lambda kind, text: None,
     ) -> None:
         nodes = [Node(member.node, member.name, member.name) for member in members]
         super().__init__(grid, nodes, layout, assignment, quorum=quorum, deadline=deadline)
-        self._network, self._members, self._offer = Network(grid), list(members), offer
+        self._network, self._members, self._offer, self._say = Network(grid), list(members), offer, say
         self._present: set[int] = {node.id for node in nodes}
         self._strangers: set[int] = set()
 
@@ -55,13 +56,22 @@ class SitesFederation(FlowerFederation):
             time.sleep(LOOK)
             self._look(round)
 
+    @property
+    def connected(self) -> int:
+        """How many sites were there at the last look."""
+        return sum(node.id in self._present for node in self._nodes)
+
+    def _note(self, kind: str, round: int, text: str) -> None:
+        self.events.append(Event(kind, round, text))
+        self._say("left" if kind == "site-left" else "joined", text)
+
     def _look(self, round: int) -> None:
         before, self._present = self._present, set(self._network.nodes())
         for node in self._nodes:
             if node.id in before and node.id not in self._present:
-                self.events.append(Event("site-left", round, f"site '{node.client}' is not connected"))
+                self._note("site-left", round, f"site '{node.client}' is not connected")
             elif node.id in self._present and node.id not in before:
-                self.events.append(Event("site-returned", round, f"site '{node.client}' is connected again"))
+                self._note("site-returned", round, f"site '{node.client}' is connected again")
         if any(node.id not in self._present for node in self._nodes):
             self._recognise(round)
 
@@ -75,7 +85,7 @@ class SitesFederation(FlowerFederation):
                 continue
             name = self._members[place].name
             self._nodes = (*self._nodes[:place], Node(id, name, name), *self._nodes[place + 1 :])
-            self.events.append(Event("site-returned", round, f"site '{name}' is connected again, as a new node"))
+            self._note("site-returned", round, f"site '{name}' is connected again, as a new node")
 
     def _place_of(self, told: Any) -> int | None:
         try:
