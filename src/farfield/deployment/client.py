@@ -221,7 +221,8 @@ def _watch(
             tell(
                 {
                     "kind": "waiting",
-                    "text": "the server does not let this site in yet (is its key known there?); trying again",
+                    "text": "the server does not let this site in yet, because it does not know its key or still takes "
+                    "it for connected; trying again",
                 }
             )
         time.sleep(0.2)
@@ -231,7 +232,7 @@ def _why_left(federation: FederationFile, node: Process) -> str:
     words = node.last_words(14)
     if any(sign in words.lower() for sign in _UNKNOWN_KEY):
         return (
-            f"the server at {federation.server} does not know this site's key; send its operator the .pub file, to be "
-            "given with --key"
+            f"the server at {federation.server} does not know this site's key, or another client is connected with it; "
+            "send its operator the .pub file, to be given with --key, or end the other client"
         )
     return f"Flower's SuperNode has ended with code {node.code}; the end of '{node.log}': {words}"
