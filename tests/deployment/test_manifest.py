@@ -177,7 +177,7 @@ def test_a_site_that_only_evaluates_sends_its_schema_and_metrics() -> None:
     assert {entry.exchange for entry in made.entries} == {"schema", "evaluation", "every reply"}
     assert not any("training" in entry.meaning for entry in made.entries if entry.exchange == "every reply")
     assert "no phase 'train', and the server asks for it" in refused(made)
-    assert "evaluation once a round at most, at most 20 rounds" in printed(made)
+    assert "evaluation once a round, at most 20 rounds; again where" in printed(made)
 
 
 def test_the_metrics_are_those_that_are_measured() -> None:
@@ -340,7 +340,7 @@ def test_the_table_says_how_much_how_often_and_what_stays() -> None:
     shown = printed(manifest("fediir", SPEC))
     assert "parameters: 43 numbers, 172 B" in shown
     assert "Never sent: the rows of your data." in shown
-    assert "How often: each of head_gradient, train, evaluate once a round at most, at most 20 rounds." in shown
+    assert "How often: each of head_gradient, train, evaluate once a round, at most 20 rounds; again where" in shown
     assert "Where the server needs the sum it still receives each site's numbers" in shown
     assert "batch_size = 64" in shown
 

@@ -207,10 +207,10 @@ def _watch(
 ) -> None:
     while True:
         for row in activity.news():
-            tell(row)
             if row["kind"] in ("turned-away", "failed") and not (stay and row["kind"] == "failed"):
                 time.sleep(LAST_WORDS)
                 raise ClientError(str(row["text"]))
+            tell(row)
             if row["kind"] == "finished" and not stay:
                 time.sleep(LAST_WORDS)
                 return

@@ -80,7 +80,8 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
     said = [
         "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",
         f"Never sent: the rows of your data{but}.",
-        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round at most{many}.",
+        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; again where a "
+        "round failed or a run is started anew.",
     ]
     if any(entry.server_sees == "sum" for entry in manifest.entries):
         said.append("Where the server needs the sum it still receives each site's numbers, and adds them up itself.")

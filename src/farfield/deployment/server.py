@@ -263,9 +263,9 @@ def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str
             tell({"kind": "refused", "text": text})
         for row in activity.news():
             begun = begun or int(row.get("pid", 0))
-            tell(row)
             if row["kind"] == "failed":
                 raise ServerError(str(row["text"]))
+            tell(row)
             if row["kind"] == "finished":
                 result = RunFolder(out / "run").result
                 assert result is not None
