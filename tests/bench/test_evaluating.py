@@ -76,7 +76,7 @@ def test_a_class_that_is_absent_leaves_auroc_out(folder: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("label", "change", "phrase"),
     [
-        (None, {"drop": ["died"]}, "give --label, the column of 'new.csv' that says what is true"),
+        (None, {"drop": ["died"]}, "'new.csv' has no column 'died', the model's label; give --label"),
         ("dead", {}, "there is no column 'dead' for the label"),
         ("hospital", {}, "no label is a class of this model, which knows 'no', 'yes'; there is 'north' (3)"),
     ],
