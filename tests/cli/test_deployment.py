@@ -286,6 +286,29 @@ def test_a_run_is_not_resumed_with_another_federation_file(farfield: Callable[..
     refused(farfield(*SERVER, *CERTS, *KEYS, "--resume"), "in use")  # a deadline may change
 
 
+def test_registered_keys_stay_for_sites_that_wait_and_another_key_is_noticed(hospital: Path) -> None:
+    from farfield.deployment.server import NODES, ServerError, _check_keys, _fingerprint
+
+    folder, key = hospital / "flower", hospital / "keys" / "cleveland.pub"
+    folder.mkdir()
+    database = folder / "superlink.db"
+    database.touch()
+    _check_keys(folder, [key], resume=False)
+    assert not database.exists(), "of a start that ended before it had written down what it registered"
+    database.touch()
+    (folder / NODES).write_text(json.dumps({"17": ["cleveland", _fingerprint(key)]}))
+    for resume in (False, True):
+        _check_keys(folder, [key], resume=resume)
+    assert database.exists()
+    key.write_text(key.read_text() + " another")
+    with pytest.raises(ServerError, match="'cleveland' is not the one that the run was begun with"):
+        _check_keys(folder, [key], resume=True)
+    assert database.exists()
+    _check_keys(folder, [key], resume=False)
+    assert not database.exists()
+    assert not (folder / NODES).exists()
+
+
 @pytest.mark.parametrize(
     ("printed", "said"),
     [

@@ -100,6 +100,7 @@ def test_a_killed_server_goes_on_to_the_same_bytes(tmp_path: Path, algorithm: st
         refused = net.server()
         net.wait(refused, code=2)
         assert "--resume" in net.said("server")
+        net.file.write_text("quorum = 0.6\n" + net.file.read_text())  # what may change when a run is resumed
         resumed = net.server("--resume")
         for process in (resumed, *clients):
             net.wait(process)

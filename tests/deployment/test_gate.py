@@ -83,7 +83,9 @@ def test_who_is_not_let_in_by_flower_is_noted_for_the_operator(tmp_path: Path) -
     file = tmp_path / "strangers"
     assert status("/v1/fleet/activate", SITE, strangers=file) == 200
     assert status("/v1/runtime/pull-task", HERE, strangers=file, flowers=404) == 404
+    assert status("/v1/fleet/push-messages", SITE, strangers=file, flowers=403) == 403, "of a run that has ended"
     assert not file.exists(), "only sites are, and only those that were turned away"
-    assert status("/v1/fleet/activate", SITE, strangers=file, flowers=401) == 401
-    assert file.read_text() == f"{SITE}\n"
+    assert status("/v1/fleet/pull-messages", SITE, strangers=file, flowers=401) == 401
+    assert status("/v1/fleet/activate-node", SITE, strangers=file, flowers=412) == 412
+    assert file.read_text() == f"{SITE}\n" * 2
     assert status("/v1/fleet/activate", SITE, strangers=tmp_path / "none" / "x", flowers=401) == 401

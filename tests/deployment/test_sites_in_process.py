@@ -292,3 +292,8 @@ def test_a_schema_of_a_site_is_what_the_server_reads(tmp_path: Path, federation:
     value, _ = ask(sites, 1, "describe", joining.offer(federation))
     assert read_site_schema(value["schema"]).rows == 30
     assert value["site"] == "amber"
+
+
+def test_a_site_that_is_not_back_is_not_asked() -> None:
+    answers = Network(None).ask([-1, -2], "describe", {})  # type: ignore[arg-type]
+    assert {node: answer.problem for node, answer in answers.items()} == dict.fromkeys((-1, -2), "it is not connected")

@@ -154,11 +154,14 @@ def join(
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One client a state folder: two would answer each other's messages."""
-    try:
-        with sole_writer(folder, patience=0.0):
-            yield
-    except RecordsError:
-        raise ClientError(f"another 'farfield client' is running with the state in '{folder}'; end it first") from None
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(sole_writer(folder, patience=0.0))
+        except RecordsError:
+            raise ClientError(
+                f"another 'farfield client' is running with the state in '{folder}'; end it first"
+            ) from None
+        yield
 
 
 class _Node(Process):
@@ -232,7 +235,7 @@ def _why_left(federation: FederationFile, node: Process) -> str:
     words = node.last_words(14)
     if any(sign in words.lower() for sign in _UNKNOWN_KEY):
         return (
-            f"the server at {federation.server} does not know this site's key, or another client is connected with it; "
-            "send its operator the .pub file, to be given with --key, or end the other client"
+            f"the server at {federation.server} does not know this site's key, another client is connected with it, or "
+            "this machine's clock is wrong; send the server's operator the .pub file, to be given with --key"
         )
     return f"Flower's SuperNode has ended with code {node.code}; the end of '{node.log}': {words}"

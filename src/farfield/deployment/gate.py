@@ -55,13 +55,18 @@ class Gate:
             return send
 
         async def noted(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start" and 400 <= message["status"] < 500:
+            if message["type"] == "http.response.start" and _turned_away(str(scope["path"]), message["status"]):
                 asking = scope.get("client") or ("unknown",)
                 with suppress(OSError), open(self._strangers, "a") as file:
                     file.write(f"{asking[0]}\n")
             await send(message)
 
         return noted
+
+
+def _turned_away(path: str, status: int) -> bool:
+    """Whether this answer means that a node is not let in; others concern runs and messages of nodes that are."""
+    return status == 401 or (400 <= status < 500 and path.endswith("/activate-node"))
 
 
 async def _answer(send: Send, status: int, text: str) -> None:

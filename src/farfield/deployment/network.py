@@ -52,6 +52,9 @@ class Network:
         waiting: dict[str, int] = {}
         answers: dict[int, Answer] = {}
         for node in nodes:
+            if node <= 0:  # a site of a resumed run that is not back
+                answers[node] = Answer(problem="it is not connected")
+                continue
             told = given(node) if callable(given) else given
             content = pack({"ask": ask, "given": json.dumps(told)}, dict(groups or {}))
             (sent,) = self._grid.push_messages([Message(content, node, MESSAGE)])

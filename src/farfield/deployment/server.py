@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -31,6 +32,8 @@ from farfield.records.run import sole_writer
 LINK = "farfield"
 #: In the folder of Flower's files: what its Control API wants to see.
 SECRET = "secret"
+#: And the nodes that are registered.
+NODES = "nodes.json"
 #: Seconds in which the ServerApp must have begun.
 START_SECONDS = 120.0
 APP = Path(__file__).parent / "flower_app"
@@ -78,9 +81,7 @@ def serve(
     folder = out / "flower"
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        if not resume:  # what an earlier start has left, which did not get as far as a run
-            for left in (*folder.glob("superlink.db*"), folder / "nodes.json"):
-                left.unlink(missing_ok=True)
+        _check_keys(folder, security.keys, resume)
         start = uuid.uuid4().hex
         activity = Activity(folder, start)
         activity.forget()
@@ -96,11 +97,14 @@ def serve(
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One server a folder: two would share Flower's database."""
-    try:
-        with sole_writer(folder, patience=0.0):
-            yield
-    except RecordsError:
-        raise ServerError(f"another 'farfield server' is running with --out '{folder.parent}'; end it first") from None
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(sole_writer(folder, patience=0.0))
+        except RecordsError:
+            raise ServerError(
+                f"another 'farfield server' is running with --out '{folder.parent}'; end it first"
+            ) from None
+        yield
 
 
 def _invitation(federation: FederationFile, security: Security) -> str:
@@ -206,12 +210,34 @@ def _gated(folder: Path) -> list[str]:
     return [sys.executable, "-P", gate.__file__, str(folder / SECRET)]
 
 
+def _check_keys(folder: Path, keys: Sequence[Path], resume: bool) -> None:
+    """A site that waits is known by its node, so what was registered stays, unless a key is another one now."""
+    known, now = _registered(folder), {key.stem: _fingerprint(key) for key in keys}
+    changed = [name for name, fingerprint in known.values() if now.get(name) != fingerprint]
+    if changed and resume:
+        raise ServerError(
+            f"the key of site '{changed[0]}' is not the one that the run was begun with; give that one with --key"
+        )
+    if keys and not resume and (changed or not known):
+        for left in (*folder.glob("superlink.db*"), folder / NODES):
+            left.unlink(missing_ok=True)
+
+
+def _registered(folder: Path) -> dict[str, list[str]]:
+    """By node the name and the fingerprint of its key, as an earlier start has registered them."""
+    path = folder / NODES
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _fingerprint(key: Path) -> str:
+    return hashlib.sha256(key.read_bytes()).hexdigest()
+
+
 def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
-    """Let the sites' keys in; the names by node. Those that are known already are what a resumed server finds."""
-    path = folder / "nodes.json"
-    nodes: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    """Let the sites' keys in; the names by node. Those that are known already are what a later start finds."""
+    nodes = _registered(folder)
     for key in keys:
-        if key.stem in nodes.values():
+        if any(name == key.stem for name, _ in nodes.values()):
             continue
         done = _flwr(folder, "supernode", "register", str(key.resolve()), LINK, "--name", key.stem, "--format", "json")
         node = re.search(r'"node-id":\s*"?(\d+)', done.stdout)
@@ -219,9 +245,9 @@ def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
             raise ServerError(
                 f"the key '{key}' cannot be registered: {_said(done.stdout)} (see '{folder / 'superlink.log'}')"
             )
-        nodes[node[1]] = key.stem
-        write_json(path, nodes)
-    return nodes
+        nodes[node[1]] = [key.stem, _fingerprint(key)]
+        write_json(folder / NODES, nodes)
+    return {node: name for node, (name, _) in nodes.items()}
 
 
 def _start_run(app: Path, folder: Path, out: Path) -> None:
@@ -256,7 +282,7 @@ def _said(text: str) -> str:
 
 
 def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str, Any]:
-    started, begun = time.monotonic(), 0
+    started, begun, gone = time.monotonic(), 0, False
     strangers = _Strangers(gate.strangers_file(link.log.parent / SECRET))
     while True:
         for text in strangers.news():
@@ -271,10 +297,12 @@ def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str
                 assert result is not None
                 return result
         link.check()
+        if gone:  # and there was no last word in the look after that
+            raise ProcessError(f"the server's app has ended without a word; '{link.log}' ends: {link.last_words()}")
         if begun and not _alive(begun):
+            gone = True
             time.sleep(1.0)
-            if not any(row["kind"] in ("finished", "failed") for row in activity.news()):
-                raise ProcessError(f"the server's app has ended without a word; '{link.log}' ends: {link.last_words()}")
+            continue
         if not begun and time.monotonic() - started > START_SECONDS:
             raise ProcessError(
                 f"the server's app has not begun after {START_SECONDS:g} s; '{link.log}' ends: {link.last_words()}"
@@ -298,7 +326,10 @@ class _Strangers:
             now = time.monotonic()
             if now - self._told.get(address, -STRANGERS_EVERY) >= STRANGERS_EVERY:
                 self._told[address] = now
-                yield f"a site at {address} was not let in: its key is not among those given with --key, or in use"
+                yield (
+                    f"a site at {address} was not let in: its key is not among those given with --key, it is in use, "
+                    "or the site's clock is wrong"
+                )
 
 
 def _alive(pid: int) -> bool:

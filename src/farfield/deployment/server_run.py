@@ -132,7 +132,10 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
     algorithm = plan.algorithm(job.algorithm)
     spec = plan.spec_for(algorithm)
     records = RunFolder(out / RUN)
-    done = open_run(records, plan.job_config(job))
+    config = plan.job_config(job)
+    if records.exists:  # how long and for how many one waits may change when a run is resumed
+        config |= {key: records.config.get(key) for key in ("quorum", "deadline")}
+    done = open_run(records, config)
     if done is not None:
         return done
     if fitted is not None:
@@ -184,7 +187,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
         )
         result = rounds.to_the_end(algorithm.start(model.state()))
     write_card(out, plan, task, job, result, _unseen(out, federated.evaluating, activity))
-    took_part = [member.node for member in (*federated.training, *federated.evaluating)]
+    took_part = [*fed.node_ids, *(member.node for member in federated.evaluating)]
     _tell_sites(network, "finished", "the run is finished", took_part)
     others = sorted(set(network.nodes()) - set(took_part))
     _tell_sites(network, "turned-away", "the run began without this site, and is finished", others)

@@ -57,6 +57,11 @@ class SitesFederation(FlowerFederation):
             self._look(round)
 
     @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The nodes of the sites as they are now: a site that was started anew may be another one."""
+        return tuple(node.id for node in self._nodes)
+
+    @property
     def connected(self) -> int:
         """How many sites were there at the last look."""
         return sum(node.id in self._present for node in self._nodes)

@@ -123,12 +123,14 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
         "low_memory": False,
         "skipinitialspace": True,
         "index_col": False,
-        "dtype": dict.fromkeys(texts, str),
         "compression": "gzip" if path.name.lower().endswith(".gz") else None,
     }
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # cells that the header has no name for
+            if texts:
+                header = pd.read_csv(path, nrows=0, **options).columns
+                options["dtype"] = {name: str for name in header if str(name).strip() in texts}
             frame = pd.read_csv(path, **options)
             if separator == ";" and _has_decimal_commas(frame):
                 frame = pd.read_csv(path, decimal=",", **options)
