@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,17 @@ from farfield.deployment.activity import Activity
 from farfield.deployment.credentials import check_authority, check_private_key
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.gate import READY
-from farfield.deployment.processes import Process, ProcessError, environment, free_port, is_loopback, wait_for_port
+from farfield.deployment.processes import (
+    Process,
+    ProcessError,
+    alone,
+    environment,
+    free_port,
+    is_loopback,
+    wait_for_port,
+)
 from farfield.errors import UserError
-from farfield.records import RecordsError
 from farfield.records.atomic import write_json
-from farfield.records.run import sole_writer
 
 #: Seconds in which the site's process must have read its rows.
 READ_SECONDS = 600.0
@@ -128,7 +133,7 @@ def join(
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # its records quote the site's data where something went wrong
-    with _alone(folder):
+    with alone(folder, f"another 'farfield client' is running with the state in '{folder}'; end it first"):
         home = folder / "home"
         home.mkdir(exist_ok=True)
         secret = folder / "secret"
@@ -149,19 +154,6 @@ def join(
                 wait_for_port("127.0.0.1", port, node)
                 write_json(runtime, {"address": f"127.0.0.1:{port}"})
                 _watch(federation, node, rows, activity, tell, stay)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One client a state folder: two would answer each other's messages."""
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(sole_writer(folder, patience=0.0))
-        except RecordsError:
-            raise ClientError(
-                f"another 'farfield client' is running with the state in '{folder}'; end it first"
-            ) from None
-        yield
 
 
 class _Node(Process):

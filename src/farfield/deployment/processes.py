@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from farfield.errors import UserError
+from farfield.records import RecordsError
+from farfield.records.run import sole_writer
 
 #: Seconds that a process may take to end by itself.
 PATIENCE = 10.0
@@ -136,3 +138,14 @@ def wait_for_port(host: str, port: int, process: Process, seconds: float = 60.0)
             return
         time.sleep(0.1)
     raise ProcessError(f"{process.name} does not answer at {host}:{port} after {seconds:g} s; see '{process.log}'")
+
+
+@contextlib.contextmanager
+def alone(folder: Path, otherwise: str) -> Iterator[None]:
+    """Be the only command that works with a folder, or say in the words given that another one does."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(sole_writer(folder, patience=0.0))
+        except RecordsError:
+            raise ProcessError(otherwise) from None
+        yield

@@ -22,11 +22,19 @@ from farfield.deployment import gate
 from farfield.deployment.activity import Activity
 from farfield.deployment.credentials import check_host, check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
-from farfield.deployment.processes import Process, ProcessError, environment, is_loopback, need_free, wait_for_port
+from farfield.deployment.processes import (
+    Process,
+    ProcessError,
+    alone,
+    environment,
+    is_loopback,
+    need_free,
+    wait_for_port,
+)
+from farfield.deployment.strangers import Strangers
 from farfield.errors import UserError
-from farfield.records import RecordsError, RunFolder, difference
+from farfield.records import RunFolder, difference
 from farfield.records.atomic import write_json
-from farfield.records.run import sole_writer
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
@@ -39,8 +47,6 @@ START_SECONDS = 120.0
 APP = Path(__file__).parent / "flower_app"
 #: What of a federation file decides the numbers of a run. Address, deadline and the like may change when it is resumed.
 _DECIDING = ("name", "algorithm", "rounds", "seed", "cohort", "evaluate_every", "settings")
-#: Seconds between two words on sites that are not let in.
-STRANGERS_EVERY = 30.0
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -80,7 +86,7 @@ def serve(
         return done
     folder = out / "flower"
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with alone(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
         _check_keys(folder, security.keys, resume)
         start = uuid.uuid4().hex
         activity = Activity(folder, start)
@@ -92,19 +98,6 @@ def serve(
             _start_run(app, folder, out)
             tell({"kind": "listening", "text": _invitation(federation, security), **settings})
             return _watch(out, activity, link, tell)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One server a folder: two would share Flower's database."""
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(sole_writer(folder, patience=0.0))
-        except RecordsError:
-            raise ServerError(
-                f"another 'farfield server' is running with --out '{folder.parent}'; end it first"
-            ) from None
-        yield
 
 
 def _invitation(federation: FederationFile, security: Security) -> str:
@@ -283,7 +276,7 @@ def _said(text: str) -> str:
 
 def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str, Any]:
     started, begun, gone = time.monotonic(), 0, False
-    strangers = _Strangers(gate.strangers_file(link.log.parent / SECRET))
+    strangers = Strangers(gate.strangers_file(link.log.parent / SECRET))
     while True:
         for text in strangers.news():
             tell({"kind": "refused", "text": text})
@@ -308,28 +301,6 @@ def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str
                 f"the server's app has not begun after {START_SECONDS:g} s; '{link.log}' ends: {link.last_words()}"
             )
         time.sleep(0.1)
-
-
-class _Strangers:
-    """Sites that Flower did not let in, as the gate has noted them; the operator hears of each address now and then."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._told = path, dict[str, float]()
-        path.unlink(missing_ok=True)
-
-    def news(self) -> Iterator[str]:
-        if not self._path.exists():
-            return
-        addresses = set(self._path.read_text(errors="replace").split())
-        self._path.unlink(missing_ok=True)
-        for address in sorted(addresses):
-            now = time.monotonic()
-            if now - self._told.get(address, -STRANGERS_EVERY) >= STRANGERS_EVERY:
-                self._told[address] = now
-                yield (
-                    f"a site at {address} was not let in: its key is not among those given with --key, it is in use, "
-                    "or the site's clock is wrong"
-                )
 
 
 def _alive(pid: int) -> bool:
