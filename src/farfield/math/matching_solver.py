@@ -10,7 +10,8 @@ minimising f is minimising ½γᵀKγ + τ·bᵀγ for the one τ with c·τ = �
 the clients that carry weight, adds those whose slope says they should, and searches towards the minimiser over
 their hull, dropping those whose weight would turn negative. Should that not help, weight moves from the client with
 the largest slope to the one with the smallest (a pairwise Frank-Wolfe step), which always does. f never rises, and
-a handful of iterations is usual.
+a handful of iterations is usual. With many more clients than dimensions and a wide radius it would be a hundred, so
+that after a few the search goes on from where `matching_faces` says.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from math import inf, isinf, sqrt
 import torch
 from torch import Tensor
 
+from farfield.math.matching_faces import settle
+
 # How far along the way to the hull's minimiser to look; negative weights are cut off at zero.
 _FRACTIONS = torch.tensor([1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3], dtype=torch.float64).unsqueeze(1)
 # Relative to a client's squared norm: hides rounding in K, so that dependent clients make no noise.
@@ -28,6 +31,7 @@ _RIDGE = 1e-13
 _ROUNDING = 4e-16
 _TOLERANCE = 1e-13
 _LIMIT = 500
+_PATIENCE = 5
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,9 @@ def minimise_on_simplex(problem: SimplexProblem, start: Tensor) -> Tensor:
     at = at.row(int(at.value.argmin()))
     magnitudes = problem.linear.abs()
     widen = True
-    for _ in range(_LIMIT):
+    for iteration in range(_LIMIT):
+        if iteration == _PATIENCE:
+            at, widen = _on_another_face(problem, at), False
         size = float(at.gamma @ magnitudes + problem.radius * at.length)
         if float(at.gap) <= _TOLERANCE * size:
             break
@@ -102,7 +108,7 @@ def minimise_on_simplex(problem: SimplexProblem, start: Tensor) -> Tensor:
         tried = _Points.of(problem, torch.cat([_pairwise(problem, at, carrying), _towards_hull(problem, at, members)]))
 
         # Close to the optimum f is flat to the last digit while the gap is not, so the gap decides between equals.
-        noise = _ROUNDING * size
+        noise = _ROUNDING * (size + problem.radius * _terms_of_square(problem, at) / float(at.length))
         better = (tried.value < at.value - noise) | ((tried.value <= at.value + noise) & (tried.gap < at.gap))
         helped = bool(better[1:].any())
         if helped:
@@ -116,6 +122,19 @@ def minimise_on_simplex(problem: SimplexProblem, start: Tensor) -> Tensor:
         at = tried.row(int(torch.where(values <= values.min() + noise, tried.gap, inf).argmin()))
         widen = helped
     return at.gamma
+
+
+def _terms_of_square(problem: SimplexProblem, at: _Points) -> float:
+    """The size of the terms that γᵀKγ is summed from: where updates nearly cancel, far more than what is left."""
+    move = (at.gamma - problem.origin).abs()
+    own = float(move @ problem.gram.diagonal().sqrt()) ** 2
+    return problem.origin_square + 2.0 * float(move @ problem.origin_products.abs()) + own
+
+
+def _on_another_face(problem: SimplexProblem, at: _Points) -> _Points:
+    gamma = settle(problem.gram, problem.linear, problem.radius, at.gamma)
+    there = _Points.of(problem, gamma.unsqueeze(0)).row(0)
+    return there if bool(there.value < at.value) else at
 
 
 def _pairwise(problem: SimplexProblem, at: _Points, carrying: Tensor) -> Tensor:
