@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -186,3 +188,60 @@ def test_rows_without_a_label_can_be_left_out(farfield: Command, tmp_path: Path)
     ran = farfield("bench", "--data", "v.csv", *COLUMNS, "--drop-missing-labels", *SMALL)
     assert ran.code == 0
     assert "note: left out what has no label: row 3" in ran.err
+
+
+def test_predictions_are_written_whole_and_never_over_the_rows(
+    farfield: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = write(visits(), tmp_path / "new.csv")
+    before = rows.read_bytes()
+    ran = farfield("predict", "model", "new.csv", "--to", "new.csv")
+    assert (ran.code, rows.read_bytes()) == (2, before)
+    assert "'new.csv' is the file to predict" in ran.err
+    assert "in one that is not there" in farfield("predict", "model", "new.csv", "--to", "no/where.csv").err
+    ran = farfield("predict", "model", "new.csv", "--to", "out.csv")
+    assert (ran.code, ran.out, ran.err) == (0, "", "60 rows: out.csv\n")
+    written = (tmp_path / "out.csv").read_bytes()
+    assert written.decode() == farfield("predict", "model", "new.csv").out
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    ran = farfield("predict", "model", "new.csv", "--to", "out.csv")
+    assert (ran.code, (tmp_path / "out.csv").read_bytes()) == (1, written)
+    assert "'out.csv': No space left on device; make room" in ran.err
+    assert {p.name for p in tmp_path.iterdir()} == {"model", "visits.csv", "new.csv", "out.csv"}
+
+
+def test_numbers_that_no_training_showed_are_refused_or_named(farfield: Command, model: Path, tmp_path: Path) -> None:
+    frame = visits()
+    frame["age"] = frame["age"].astype(float)
+    frame.loc[2, "age"] = np.inf
+    write(frame, tmp_path / "new.csv")
+    ran = farfield("predict", "model", "new.csv")
+    assert (ran.code, ran.out) == (2, "")
+    assert "column 'age' has an infinite value in row 3" in ran.err
+    frame.loc[2, "age"] = 1e30
+    write(frame, tmp_path / "new.csv")
+    ran = farfield("predict", "model", "new.csv")
+    assert ran.code == 0
+    assert "column 'age' has 1e+30 in row 3, which is beyond anything in training" in " ".join(ran.err.split())
+
+
+def test_the_kind_of_a_label_can_be_said(farfield: Command, tmp_path: Path) -> None:
+    write(visits().assign(score=np.arange(60) % 12), tmp_path / "v.csv")
+    command = ["train", "--data", "v.csv", "--label", "score", "--domain", "hospital", "--rounds", "1", "--out"]
+    assert "taken as 12 classes; if they are amounts, say --kind regression" in " ".join(
+        farfield(*command, "c").err.split()
+    )
+    ran = farfield(*command, "r", "--kind", "regression")
+    assert "--kind regression" in ran.out
+    assert farfield("predict", "r", "v.csv").out.startswith("row,value")
+    assert farfield("bench", "rect-4", "--kind", "regression").code == 2
+
+
+def test_notes_are_part_of_what_python_prints(tmp_path: Path) -> None:
+    task = ff.read_table(write(visits().assign(same=5), tmp_path / "v.csv"), label="died", domain="hospital")
+    printed = str(ff.bench(task, ["fedavg"], seeds=1, rounds=1))
+    assert printed.endswith("\nnote: column 'same' was left out: every row has the value 5  \n")

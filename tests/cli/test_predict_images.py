@@ -118,7 +118,7 @@ def test_a_folder_needs_no_classes_and_may_be_deep(farfield: Command, pixels: No
         save(Path("new") / name, seed=100 + number)
     Path("new/notes.txt").write_text("no image")
     ran = farfield("predict", "model", "new", "--to", "out.csv")
-    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert (ran.code, ran.out, ran.err) == (0, "", "3 images: out.csv\n")
     assert list(rows(Path("out.csv").read_text())) == ["top.png", "a/b/side.bmp", "a/b/c/deep.JPG"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -134,3 +135,26 @@ def test_rewinding_that_dies_loses_nothing(file: Path, monkeypatch: pytest.Monke
     with pytest.raises(OSError, match="no space left"):
         keep_rows_until(file, 2)
     assert list(read_rows(file)) == ROWS
+
+
+def test_what_had_no_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    rows = tmp_path / "rounds.jsonl"
+    append_row(rows, {"round": 1})
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError) as caught:
+        write_atomic(tmp_path / "result.json", b"{}")
+    assert caught.value.filename == str(tmp_path / "result.json")
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError) as caught:
+        append_row(rows, {"round": 2})
+    assert caught.value.filename == str(rows)
+
+
+def test_a_row_that_the_disk_takes_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+    append_row(tmp_path / "rounds.jsonl", {"round": 1, "loss": 0.25})
+    assert list(read_rows(tmp_path / "rounds.jsonl")) == [{"round": 1, "loss": 0.25}]

@@ -109,7 +109,7 @@ def test_a_set_that_is_not_here_says_what_to_do(data: Path) -> None:
         ({"x_train": np.zeros((30, 28, 28), np.float32)}, r"x_train is float32 of shape \(30, 28, 28\)"),
         ({"y_train": np.zeros(29, np.uint8)}, r"y_train is uint8 of shape \(29,\).*each of the 30 images"),
         ({"y_test": np.full(20, 0.5)}, r"y_test is float64"),
-        ({"y_test": np.array([0] * 13 + [11] + [0] * 6)}, r"y_test has the label 11 in row 13; mnist has 0 to 9"),
+        ({"y_test": np.array([0] * 13 + [11] + [0] * 6)}, r"y_test has the label 11 in row 14; mnist has 0 to 9"),
         ({"x_test": np.zeros((0, 28, 28), np.uint8), "y_test": np.zeros(0, np.uint8)}, "x_test has no images"),
     ],
 )

@@ -82,3 +82,27 @@ def test_large_arrays_are_not_searched_and_a_note_says_so(monkeypatch: pytest.Mo
     monkeypatch.setattr(arrays, "MOST_BYTES", 100)
     (note,) = task_from_arrays("t", {"a": (X, Y), "b": (X, Y)}).notes
     assert "were not searched for rows that occur twice" in note
+
+
+def test_labels_may_be_the_names_of_classes() -> None:
+    named = task_from_arrays("c", {"a": (X, np.array(["n", "y"])[Y]), "b": (X, ["y", "n"] * 4)})
+    assert named.classes == ("n", "y")
+    assert named.domain("b").y.tolist() == [1, 0] * 4
+    given = task_from_arrays("c", {"a": (X, ["y", "n"] * 4)}, classes=["y", "n", "z"])
+    assert (given.classes, given.domain("a").y.tolist()) == (("y", "n", "z"), [0, 1] * 4)
+    with pytest.raises(UserError, match="the label 'w' in row 2, which is none of the classes y, n"):
+        task_from_arrays("c", {"a": (X, ["y", "w"] * 4)}, classes=["y", "n"])
+
+
+def test_images_with_their_channels_last_are_asked_about() -> None:
+    images = np.arange(4 * 8 * 8 * 3, dtype=np.uint8).reshape(4, 8, 8, 3)
+    y = np.array([0, 1, 0, 1])
+    (note,) = task_from_arrays("i", {"a": (images, y)}).notes
+    assert "read as 8 channels of 8 × 3" in note
+    assert "x.transpose(0, 3, 1, 2)" in note
+    assert task_from_arrays("i", {"a": (images.transpose(0, 3, 1, 2), y)}).notes == ()
+
+
+def test_a_task_shows_no_rows_when_it_is_printed() -> None:
+    shown = repr(task_from_arrays("mine", {"a": (X + 0.25, Y), "b": (X, Y)}))
+    assert shown == "Task('mine', classification, 2 classes, domains: a (8), b (8))"

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import farfield as ff
-from farfield.tasks.own.doubts import auroc, folded, ranks
+from farfield.tasks.own.doubts import auroc, folded, lacking_notes, ranks, small_notes
 from tests.tasks.image_files import make_folder
 from tests.tasks.tables import visits, write
 
@@ -126,3 +126,19 @@ def test_auroc_counts_ties_half() -> None:
     values, positive = draw.integers(0, 6, 80).astype(float), draw.random(80) < 0.4
     assert auroc(values, positive) == pytest.approx(roc_auc_score(positive, values))
     assert ranks(np.array([5.0, 1.0, 5.0])).tolist() == [2.5, 1.0, 2.5]
+
+
+def test_a_column_that_a_domain_has_nothing_of_is_noted(tmp_path: Path) -> None:
+    frame = visits()
+    frame.loc[frame["hospital"] == "west", "pressure"] = np.nan
+    (note,) = notes(frame, tmp_path)
+    assert note.startswith("column 'pressure' has no value in any row of 'west'")
+    assert "--drop 'pressure'" in note
+
+
+def test_small_domains_and_absent_classes_are_noted() -> None:
+    assert small_notes({"a": 20, "b": 400}) == []
+    (note,) = small_notes({"a": 10, "b": 400})
+    assert note.startswith("domain 'a' has 10 rows (one is 10.0 points): held out")
+    present = {"a": np.array([0, 1, 2]), "b": np.array([0, 2]), "c": np.array([1])}
+    assert lacking_notes(present, ["x", "y", "z"]) == ["not every domain has every class: 'b' has no 'y'"]

@@ -375,3 +375,27 @@ def test_peak_memory_stays_under_the_size_of_the_cache_and_a_little(tmp_path: Pa
     grown, cached, _ = map(int, ran.stdout.split())
     assert cached == 400 * 3 * 256 * 256
     assert grown < cached + 150 * 2**20  # the promise is a gigabyte
+
+
+def test_pictures_that_are_not_read_are_counted_and_named(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "sites")
+    for name in ("a.HEIC", "b.svg", "notes.txt", ".hidden.heic"):
+        (root / "north" / "cat" / name).write_bytes(b"anything")
+    (root / "south" / "dog" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    save(root / "top.png", 700)
+    assert load_folder(root).notes == (
+        f"1 images lie directly in '{root}', in no domain, and were left out",
+        "2 pictures are of a kind that is not read and were left out ('north/cat/a.HEIC', …); save them as png or jpg",
+        "1 links lead to no file and were left out ('south/dog/gone.png')",
+    )
+
+
+def test_a_link_back_to_its_own_folder_is_refused(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "sites")
+    (root / "north" / "cat" / "again").symlink_to(root / "north")
+    with pytest.raises(ImageError, match=r"north/cat/again' is a link back to a folder that it lies in"):
+        load_folder(root)
+    (root / "north" / "cat" / "again").unlink()
+    shutil.move(root / "west", tmp_path / "elsewhere")
+    (root / "west").symlink_to(tmp_path / "elsewhere")
+    assert load_folder(root).domain_names == ("north", "south", "west")

@@ -16,6 +16,8 @@ from farfield.tasks.data_folder.checksums import WrongChecksum, digest
 from farfield.tasks.data_folder.downloading import NoSpace
 from farfield.tasks.data_folder.importing import AlreadyHere, NotRecognised, import_path, recognise
 from farfield.tasks.data_folder.recognition import array_counts
+from farfield.tasks.own.table_file import TableError
+from farfield.tasks.sets import heart_disease
 from farfield.tasks.sets.array_sets import DamagedData
 from tests.tasks.real import needs_data
 from tests.tasks.small_sets import arrays, records, save, save_idx
@@ -35,6 +37,12 @@ def tables(folder: Path, *names: str) -> Path:
     return folder
 
 
+def hospitals(folder: Path, name: str, columns: tuple[str, ...] = heart_disease.COLUMNS) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(";".join(columns) + "\n" + ";".join("1" * len(columns)) + "\n")
+    return folder / name
+
+
 def some(tmp_path: Path, name: str) -> Path:
     """Something on a disk, away from the data folder, that looks like this data set."""
     place = tmp_path / "downloads"
@@ -49,7 +57,7 @@ def some(tmp_path: Path, name: str) -> Path:
             place / "d", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
         ),
         "eicu": lambda: tables(place / "physionet", "patient.csv", "medication.csv"),
-        "heart-disease": lambda: tables(place, "heart_disease.csv") / "heart_disease.csv",
+        "heart-disease": lambda: hospitals(place, "heart_disease.csv"),
     }
     return Path(makers[name]())
 
@@ -93,6 +101,16 @@ def test_a_link_leaves_the_data_where_it_is(data: Path, tmp_path: Path) -> None:
     assert check(data_set("pacs")).checksums == "4 files as recorded"
     (path / "photo/dog/1.jpg").write_bytes(b"other")
     assert check(data_set("pacs")).state == "damaged"
+
+
+def test_a_table_is_known_by_its_columns_and_refused_without_one_of_them(data: Path, tmp_path: Path) -> None:
+    assert recognise(hospitals(tmp_path, "downloaded.csv")).name == "heart-disease"
+    lacking = hospitals(tmp_path, "heart_disease.csv", heart_disease.COLUMNS[:-1])
+    for name in (None, "heart-disease"):
+        with pytest.raises(TableError, match=r"there is no column 'trestbps' for data set 'heart-disease'"):
+            import_path(lacking, name)
+    assert list(data.iterdir()) == []
+    assert import_path(tmp_path / "downloaded.csv").path == data / "heart_disease.csv"
 
 
 def test_what_is_not_recognised_can_be_named(data: Path, tmp_path: Path) -> None:

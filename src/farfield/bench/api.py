@@ -13,6 +13,7 @@ from farfield.bench.plan import Plan, check_counts, make_plan
 from farfield.bench.sweep import Observer, missing_jobs, open_sweep, run_sweep
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep, collect
+from farfield.report.grid import as_markdown
 from farfield.report.page import write_report
 from farfield.report.tables import ResultTable, result_table
 from farfield.report.values import metric_named
@@ -60,7 +61,8 @@ class BenchResult:
         return Path(path)
 
     def __str__(self) -> str:
-        return self.results().markdown()
+        notes = "".join(f"note: {as_markdown(note)}  \n" for note in self.sweep.plan.get("notes", ()))
+        return self.results().markdown() + (f"\n{notes}" if notes else "")
 
 
 def bench(

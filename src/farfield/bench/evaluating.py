@@ -123,13 +123,13 @@ def _known(data: Labelled, classes: Sequence[str]) -> tuple[NDArray[np.bool_], l
     shown = ", ".join(f"'{text}' ({counts[text]})" for text in ranked[:NAMED])
     shown += f" and {len(ranked) - NAMED} more" if len(ranked) > NAMED else ""
     its = ", ".join(f"'{name}'" for name in classes[:NAMED]) + (", …" if len(classes) > NAMED else "")
-    if not known.any():
-        raise ExamplesError(f"no label is a class of this model, which knows {its}; there is {shown}")
-    if not counts:
-        return known, []
     folded = {" ".join(name.split()).casefold(): name for name in classes}
     near = [(text, folded[text.casefold()]) for text in ranked if text.casefold() in folded]
     hint = f"; '{near[0][0]}' is spelt '{near[0][1]}' in the model" if near else ""
+    if not known.any():
+        raise ExamplesError(f"no label is a class of this model, which knows {its}; there is {shown}{hint}")
+    if not counts:
+        return known, []
     many = f"{len(known) - int(known.sum())} of {len(known)} rows"
     return known, [f"{many} have classes that the model never learned and are left out: {shown}{hint}"]
 

@@ -64,8 +64,8 @@ class Reader:
         return Labelled(examples.x, labels, domains, examples.notes)
 
     def _table(self, path: Path, label: str | None, domain: str | None) -> Labelled:
-        frame = read_frame(path)
         other = self.preparation.other if isinstance(self.preparation, FittedTable) else ()
+        frame = read_frame(path, texts=[domain] if domain is not None else other[1:2])
         label = label or next((name for name in other[:1] if name in frame.columns), None)
         if label is None and other:
             raise ExamplesError(
@@ -135,6 +135,11 @@ class Reader:
         if not files:
             raise ExamplesError(f"'{paths[0]}' has no labels: give a table, a .npz, or folders of images")
         known = set(self.classes)
+        if not any(Path(file).parts[:-1] for file in files) and paths[0].resolve().name not in known:
+            raise ExamplesError(
+                f"the images of '{paths[0]}' lie in no folder of a class, so nobody knows what they show: the layout "
+                f"is class/*.png, with the classes {', '.join(self.classes[:5])}{', …' if self.classes[5:] else ''}"
+            )
         top = paths[0].resolve().name if len(paths) == 1 and paths[0].is_dir() else ""
         labels, domains = [], []
         for file in files:

@@ -134,7 +134,7 @@ def run_sweep(
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
-            path.write_text(json.dumps({"error": failures[job]}) + "\n")
+            write_json(path, {"error": failures[job]})
         else:
             path.unlink(missing_ok=True)
     return failures

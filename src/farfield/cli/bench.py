@@ -25,6 +25,7 @@ from farfield.cli.data_options import (
     Drop,
     DropMissingLabels,
     Group,
+    Kind,
     Label,
     LeastRows,
     TableOptions,
@@ -51,6 +52,7 @@ def bench(
     drop_missing_labels: DropMissingLabels = False,
     least_rows: LeastRows = None,
     group: Group = None,
+    kind: Kind = None,
     algorithms: Annotated[
         str | None,
         typer.Option(
@@ -155,7 +157,7 @@ def bench(
     if task is None and data is None and preset is None:
         raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
     name = presets.load(str(preset)).task if task is None and data is None else task
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, image_size)
     given = {
         "algorithms": comma_list(algorithms),

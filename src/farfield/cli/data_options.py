@@ -18,6 +18,7 @@ from farfield.report.formats import printable
 from farfield.tasks import Task, load_table
 from farfield.tasks.images.features import open_task
 from farfield.tasks.summary import summarise
+from farfield.tasks.task import TaskKind
 
 Data = Annotated[
     Path | None,
@@ -48,6 +49,15 @@ Group = Annotated[
         show_default=False,
     ),
 ]
+Kind = Annotated[
+    TaskKind | None,
+    typer.Option(
+        "--kind",
+        help="What the table's label is, where it is not as it looks: few different whole numbers are classes, other "
+        "numbers a regression.",
+        show_default=False,
+    ),
+]
 DropMissingLabels = Annotated[
     bool, typer.Option("--drop-missing-labels", help="Leave out rows of the table without a label.")
 ]
@@ -67,6 +77,7 @@ class TableOptions:
     drop_missing_labels: bool = False
     least_rows: int | None = None
     group: str | None = None
+    kind: TaskKind | None = None
 
     @property
     def given(self) -> list[str]:
@@ -78,6 +89,7 @@ class TableOptions:
             "--drop-missing-labels": self.drop_missing_labels,
             "--least-rows": self.least_rows,
             "--group": self.group,
+            "--kind": self.kind,
         }
         return [option for option, value in named.items() if value]
 
@@ -125,14 +137,12 @@ def print_reading(task: Task, held_out: Sequence[str], *, quiet: bool = False) -
     print_notes(task.notes)
 
 
-def _folder(path: Path, options: TableOptions) -> Task:
+def _folder(path: Path, options: TableOptions) -> Path:
     if options.given:
         raise UserError(
             f"'{path}' is a folder, whose names are its domains and labels; {options.given[0]} is for a table"
         )
-    from farfield.tasks.own.folder import load_folder  # decoding images is not paid for by tables
-
-    return load_folder(path)
+    return path
 
 
 def _table(path: Path, options: TableOptions) -> Task:
@@ -149,4 +159,5 @@ def _table(path: Path, options: TableOptions) -> Task:
         drop_missing_labels=options.drop_missing_labels,
         least_rows=options.least_rows,
         group=options.group,
+        kind=options.kind,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -12,6 +13,9 @@ from rich.markup import escape
 from farfield.cli import bench, catalogue, certs, data, deployment, evaluating, report, training
 from farfield.cli.console import messages
 from farfield.errors import UserError
+
+#: No space, over the quota, a file larger than allowed.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="farfield",
@@ -58,7 +62,11 @@ def run() -> None:
         messages.print(f"[bold red]error:[/] {_plain(error.strerror)}: {_plain(error.filename)}", highlight=False)
         sys.exit(2)
     except OSError as error:  # a full disk, say: not the user's mistake, but no traceback helps either
-        messages.print(f"[bold red]error:[/] {_plain(error)}; what was recorded is kept", highlight=False)
+        what = f"'{error.filename}': {error.strerror}" if error.filename is not None else str(error)
+        way_out = "; make room, then bench and train go on with --resume" if error.errno in NO_ROOM else ""
+        messages.print(
+            f"[bold red]error:[/] {_plain(what)}{way_out}; what was recorded is kept", highlight=False, soft_wrap=True
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         messages.print("interrupted")

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -26,6 +27,7 @@ from farfield.cli.data_options import (
     Drop,
     DropMissingLabels,
     Group,
+    Kind,
     Label,
     LeastRows,
     TableOptions,
@@ -37,6 +39,8 @@ from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.images import Features, ImageSize
 from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.cli.settings import communication_list, parse_settings
+from farfield.errors import UserError
+from farfield.records.atomic import write_atomic
 
 
 def train(
@@ -50,6 +54,7 @@ def train(
     drop_missing_labels: DropMissingLabels = False,
     least_rows: LeastRows = None,
     group: Group = None,
+    kind: Kind = None,
     algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
     communications: Annotated[
@@ -72,7 +77,7 @@ def train(
     """Train one method on all domains and write a model folder: weights and a card."""
     for path in use_file or []:
         use(path)
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(task, data, options, features, image_size)
     bar = bars(messages, disable=not messages.is_terminal)
     line = bar.add_task(escape(f"{algorithm} on {loaded.name}"), total=rounds, figures="", start=False)
@@ -143,6 +148,7 @@ def _bench_command(task: str | None, data: Path | None, table: TableOptions, oth
         "--drop-missing-labels": table.drop_missing_labels,
         "--least-rows": table.least_rows,
         "--group": table.group,
+        "--kind": table.kind,
         **others,
     }
     for option, value in given.items():
@@ -171,6 +177,8 @@ def predict(
     DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array. Rows are
     counted from 1, the first below the header, here as in all messages.
     """
+    if to is not None:
+        _check_place(to, data)
     trained = load_model(model)
     examples = trained.read(*data)
     outputs = trained.outputs(examples.x)
@@ -178,8 +186,17 @@ def predict(
     if to is None:
         _write(sys.stdout, examples.files, trained.classes, outputs)
         return
-    with open(to, "w", newline="", encoding="utf-8") as file:
-        _write(file, examples.files, trained.classes, outputs)
+    text = StringIO(newline="")
+    _write(text, examples.files, trained.classes, outputs)
+    write_atomic(to, text.getvalue().encode())
+    messages.print(f"{len(outputs):,} {'images' if examples.files else 'rows'}: {escape(str(to))}", highlight=False)
+
+
+def _check_place(to: Path, data: Sequence[Path]) -> None:
+    if any(path.exists() and to.exists() and path.samefile(to) for path in data):
+        raise UserError(f"--to: '{to}' is the file to predict; name another, or its rows would be gone")
+    if to.is_dir() or not to.absolute().parent.is_dir():
+        raise UserError(f"--to: '{to}' is a folder, or lies in one that is not there")
 
 
 def _write(to: TextIO, files: Sequence[str], classes: Sequence[str], outputs: Tensor) -> None:

@@ -69,7 +69,7 @@ class SiteData:
         """For a column that should hold numbers: the first cell that does not. Said at the site only."""
         if self._frame is None or column not in self._frame:
             return None
-        from farfield.tasks.own.columns import no_numbers
+        from farfield.tasks.own.cells import no_numbers
 
         cells = no_numbers(self._frame[column])
         return f"first: '{cells.iloc[0]}' in row {cells.index[0]}" if len(cells) else None

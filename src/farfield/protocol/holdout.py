@@ -17,7 +17,10 @@ def held_out_domains(task: Task, chosen: Sequence[str] | None) -> tuple[str, ...
     """The domains to hold out one by one; all of them when none is named."""
     names = task.domain_names
     if len(names) < 2:
-        raise ProtocolError(f"task '{task.name}' has one domain only ({names[0]}); leaving one out needs at least two")
+        raise ProtocolError(
+            f"task '{task.name}' has one domain only ({names[0]}), and leaving one out needs at least two: name a "
+            "--domain with more of them, or train without holding one out ('farfield train')"
+        )
     if not chosen or list(chosen) == ["all"]:
         return names
     for name in chosen:

@@ -19,10 +19,17 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        _name_file(error, path)
         raise
     _sync_folder(path.parent)
+
+
+def _name_file(error: BaseException, path: Path) -> None:
+    """A full disk does not say which file it had no room for."""
+    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        error.filename = str(path)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -52,7 +59,11 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line  # leave a line that a kill has cut alone, and start a new one
-        os.write(descriptor, line)
+        while line:  # a disk that is nearly full takes a part, and refuses the rest
+            line = line[os.write(descriptor, line) :]
+    except OSError as error:
+        _name_file(error, path)
+        raise
     finally:
         os.close(descriptor)
 

@@ -92,8 +92,10 @@ def _data(path: Path) -> DataSummary | None:
 
 
 def _failure(run: Path) -> str:
-    path = run / "failure.json"
-    return json.loads(path.read_text())["error"] if path.exists() else "not finished"
+    try:
+        return str(json.loads((run / "failure.json").read_text())["error"])
+    except (OSError, ValueError, KeyError, TypeError):  # a run that was killed says nothing, or not all of it
+        return "not finished"
 
 
 def _run_folders(runs: Path) -> list[Path]:

@@ -94,10 +94,10 @@ class Grid:
         head = [_beside(c.heading, c.detail) for c in self.columns]
         rule = ["---" if c.text else "---:" for c in self.columns]
         body = [[_beside(cell.text, cell.detail) for cell in row] for row in self.rows]
-        lines = [f"**{_markdown(self.title)}**", ""]
+        lines = [f"**{as_markdown(self.title)}**", ""]
         lines += [f"| {' | '.join(cells)} |" for cells in (head, rule, *body)]
         if self.notes:
-            lines += ["", *(f"{_markdown(note)}  " for note in self.notes)]
+            lines += ["", *(f"{as_markdown(note)}  " for note in self.notes)]
         return "\n".join(lines) + "\n"
 
     def _fit(self, shown: Sequence[int], width: int) -> tuple[list[int], int]:
@@ -158,10 +158,10 @@ def _rich(cell: Cell) -> Text:
 
 
 def _beside(text: str, detail: str) -> str:
-    return _markdown(f"{text} {detail}" if detail else text)
+    return as_markdown(f"{text} {detail}" if detail else text)
 
 
-def _markdown(text: str) -> str:
+def as_markdown(text: str) -> str:
     """Names are other people's text: nothing in them may become markup, a link or a new cell."""
     escaped = re.sub(r"&(?=[#\w])", "&amp;", printable(text).replace("\n", " "))
     escaped = re.sub(r"<(?=[\w/!?])", "&lt;", escaped)

@@ -45,6 +45,9 @@ class Domain:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        return f"Domain({self.name!r}, {len(self)} rows of {tuple(self.x.shape[1:])})"
+
 
 class Fitted(Protocol):
     """A preparation with its numbers: the same for every row that it is applied to."""
@@ -119,6 +122,11 @@ class Task:
         names = [d.name for d in self.domains]
         if len(set(names)) != len(names):
             raise ValueError(f"task '{self.name}' has two domains of the same name among {names}")
+
+    def __repr__(self) -> str:
+        """Without the rows, which are many and may be a patient's."""
+        sizes = ", ".join(f"{domain.name} ({len(domain)})" for domain in self.domains)
+        return f"Task({self.name!r}, {self.kind}, {len(self.classes)} classes, domains: {sizes})"
 
     @property
     def domain_names(self) -> tuple[str, ...]:

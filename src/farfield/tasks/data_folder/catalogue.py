@@ -9,7 +9,8 @@ import difflib
 
 from farfield.errors import UserError
 from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile, array_data, image_data
-from farfield.tasks.data_folder.recognition import folder_with, named, rows_of
+from farfield.tasks.data_folder.recognition import columns_checked, either, folder_with, named, rows_of, table_with
+from farfield.tasks.sets import heart_disease, tcga_brca
 
 
 class UnknownDataSet(UserError):
@@ -237,9 +238,10 @@ _SETS = (
         ("heart_disease.csv",),
         "CC BY 4.0; cite the investigators",
         "by hand from UCI: the four processed files as one heart_disease.csv with a hospital column",
-        named("heart_disease.csv"),
+        either(named("heart_disease.csv"), table_with(*heart_disease.COLUMNS)),
         {"rows": 920},
         rows_of(),
+        check=columns_checked("heart-disease", *heart_disease.COLUMNS),
     ),
     DataSet(
         "tcga-brca",
@@ -247,9 +249,10 @@ _SETS = (
         ("tcga_brca.csv",),
         "open; no attempt at re-identification",
         "by hand: tcga_brca.csv as in FLamby",
-        named("tcga_brca.csv"),
+        either(named("tcga_brca.csv"), table_with(*tcga_brca.COLUMNS)),
         {"rows": 1_088},
         rows_of(),
+        check=columns_checked("tcga-brca", *tcga_brca.COLUMNS),
     ),
 )
 CATALOGUE: dict[str, DataSet] = {known.name: known for known in _SETS}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from farfield.tasks.own.table_file import TEXT, need_columns, read_frame
 from farfield.tasks.sets.array_sets import SETS, DamagedData, read_from
 
 Looks = Callable[[Path], bool]
@@ -21,6 +23,24 @@ def named(*names: str) -> Looks:
     """A file of one of these names, in any case."""
     wanted = {name.lower() for name in names}
     return lambda path: path.is_file() and path.name.lower() in wanted
+
+
+def table_with(*columns: str) -> Looks:
+    """A text file of any name whose first line names these columns."""
+
+    def looks(path: Path) -> bool:
+        if not path.is_file() or path.suffix.lower() not in TEXT:
+            return False
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            header = file.readline(1 << 16)
+        return set(columns) <= {name.strip().strip('"') for name in re.split(r"[,;\t|]", header)}
+
+    return looks
+
+
+def columns_checked(name: str, *columns: str) -> Callable[[Path], None]:
+    """Refuse a table without one of these columns, by its name."""
+    return lambda path: need_columns(read_frame(path), columns, f"data set '{name}'")
 
 
 def folder_with(*files: str) -> Looks:

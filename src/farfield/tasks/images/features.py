@@ -30,7 +30,7 @@ from farfield.tasks.data_folder.store import MissingData, locate
 from farfield.tasks.images.cache import cached_array
 from farfield.tasks.images.files import ImageInput, ImageSet, in_order, progress_bar
 from farfield.tasks.images.pixels import Kept, read_chunk, refuse_broken
-from farfield.tasks.own.folder import at_size, described, make_domains, official
+from farfield.tasks.own.folder import at_size, described, listed, load_folder, make_domains, official
 from farfield.tasks.sets.image_sets import SETS, list_public
 from farfield.tasks.task import Domain, Task
 
@@ -50,23 +50,25 @@ class FeatureError(UserError):
     """Features that cannot be had."""
 
 
-def open_task(task: str | Task, *, features: str | None = None, image_size: int | None = None) -> Task:
-    """A task by name or as it is, with its images at another size, or as features of a frozen backbone.
+def open_task(task: str | Path | Task, *, features: str | None = None, image_size: int | None = None) -> Task:
+    """A task by name, by its folder of images or as it is: at another size, or as features of a frozen backbone.
 
     `features` is "cached" (the default backbone), "cached:resnet18", or "cached:FILE.npz" for features that are ready.
     """
     if features is None and image_size is None:
-        return registry.load(task) if isinstance(task, str) else task
+        return _opened(task)
     if features is not None and image_size is not None:
         raise FeatureError(
             "features are computed at the backbone's own size; give --features or --image-size, not both"
         )
     if image_size is not None:
-        return at_size(registry.load(task) if isinstance(task, str) else task, image_size)
+        return load_folder(task, size=image_size) if isinstance(task, Path) else at_size(_opened(task), image_size)
     backbone = _backbone(str(features))
     if backbone.endswith(".npz"):
-        return ready_features(task if isinstance(task, str) else task.name, _ready_path(backbone))
-    if not isinstance(task, str):
+        return ready_features(task.name if isinstance(task, Path | Task) else task, _ready_path(backbone))
+    if isinstance(task, Path):
+        return _of_images(task.resolve().name, listed(task), backbone, f"the images in {task.name}", "")
+    if isinstance(task, Task):
         return with_features(task, backbone)
     try:
         return _named(task, backbone)
@@ -77,15 +79,24 @@ def open_task(task: str | Task, *, features: str | None = None, image_size: int 
         return ready_features(task, ready)
 
 
+def _opened(task: str | Path | Task) -> Task:
+    if isinstance(task, str):
+        return registry.load(task)
+    return load_folder(task) if isinstance(task, Path) else task
+
+
 def _named(name: str, backbone: str) -> Task:
     """A registered task's features. The pixels of a public set need not be decoded at another size first."""
     public = next((p for p in SETS if p.name == name), None)
     if public is None:
         return with_features(registry.load(name), backbone)
-    images = list_public(public)
+    return _of_images(name, list_public(public), backbone, public.summary, public.source)
+
+
+def _of_images(name: str, images: ImageSet, backbone: str, description: str, source: str) -> Task:
     kept, notes = described(images)
     x, about, made = image_features(images, backbone, kept)
-    return _task(name, make_domains(images, x), images.classes, about, public.summary, public.source, notes, made)
+    return _task(name, make_domains(images, x), images.classes, about, description, source, notes, made)
 
 
 def with_features(task: Task, backbone: str = DEFAULT) -> Task:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from farfield.tasks.images.files import SUFFIXES, ImageError, ImageSet, build
 
+#: Pictures that Pillow alone does not read, or that are no pixels: worth a word, or a phone's photos vanish.
+UNREAD = frozenset({".heic", ".heif", ".avif", ".svg", ".dng", ".cr2", ".nef", ".arw", ".psd", ".dcm", ".nii", ".svs"})
 SPLITS = ("train", "crossval", "val", "test")
 LEVELS = ("images", "image", "imgs")
 EXPECTED = "domain/class/*.png (or jpg, bmp, webp, …), as in photo/dog/1.jpg, sketch/dog/1.jpg"
@@ -36,6 +38,7 @@ def list_folder(
     wanted = None if only_classes is None else set(only_classes)
     found: list[tuple[str, str, str]] = []
     notes: list[str] = []
+    unread: list[Path] = []
     for folder in _folders(top):
         domain = folder.name if known_domains is None else known_domains.get(plain(folder.name))
         if domain is None:
@@ -47,7 +50,7 @@ def list_folder(
                 label = known_classes.get(plain(label), "")
             if not label or (wanted is not None and label not in wanted):
                 continue
-            paths = images_in(class_folder)
+            paths = images_in(class_folder, unread)
             found += [(domain, label, path.relative_to(root).as_posix()) for path in paths]
             if not paths:
                 notes.append(f"the folder '{class_folder.relative_to(root)}' holds no image and was passed over")
@@ -59,6 +62,10 @@ def list_folder(
             notes.append(f"the folder '{folder.relative_to(root)}' holds no class with images and was passed over")
     if not found:
         raise ImageError(f"there are no images in '{root}' in the expected layout: {EXPECTED}")
+    stray = len(_here(top))
+    if stray:
+        notes.append(f"{stray} images lie directly in '{top}', in no domain, and were left out")
+    notes += _unread_notes(root, unread)
     order = tuple(domains) if domains is not None else None
     return build(root, found, notes=notes, domains=order)
 
@@ -107,24 +114,58 @@ def _class_folders(domain: Path) -> list[Path]:
 
 
 def _folders(path: Path) -> list[Path]:
+    names = []
     with os.scandir(path) as entries:
-        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__")))
-    return [path / name for name in names]
+        for entry in entries:
+            if entry.is_dir() and not entry.name.startswith((".", "__")):
+                names.append(entry.name)
+                if entry.is_symlink() and path.resolve().is_relative_to(os.path.realpath(entry.path)):
+                    raise ImageError(f"'{entry.path}' is a link back to a folder that it lies in; remove the link")
+    return [path / name for name in sorted(names)]
 
 
-def _here(path: Path) -> list[Path]:
+def _here(path: Path, unread: list[Path] | None = None) -> list[Path]:
+    """The images in a folder itself; pictures that cannot be read are added to `unread`."""
+    names = []
     with os.scandir(path) as entries:
-        names = sorted(e.name for e in entries if is_image(e.name) and e.is_file())
-    return [path / name for name in names]
+        for entry in entries:
+            if is_image(entry.name) and entry.is_file():
+                names.append(entry.name)
+            elif unread is not None and _suffix(entry.name) in (*SUFFIXES, *UNREAD) and not entry.is_dir():
+                unread.append(path / entry.name)
+    return [path / name for name in sorted(names)]
 
 
-def images_in(folder: Path) -> list[Path]:
-    """All images in a folder, at any depth."""
-    return [*_here(folder), *(path for inner in _folders(folder) for path in images_in(inner))]
+def images_in(folder: Path, unread: list[Path] | None = None) -> list[Path]:
+    """All images in a folder, at any depth; pictures that cannot be read are added to `unread`."""
+    return [*_here(folder, unread), *(path for inner in _folders(folder) for path in images_in(inner, unread))]
+
+
+def _unread_notes(root: Path, unread: list[Path]) -> list[str]:
+    lost = sorted(path for path in unread if path.is_symlink() and not path.exists())
+    strange = sorted(set(unread) - set(lost))
+    notes = []
+    if strange:
+        notes.append(
+            f"{len(strange)} pictures are of a kind that is not read and were left out ({_first(root, strange)}); save "
+            "them as png or jpg"
+        )
+    if lost:
+        notes.append(f"{len(lost)} links lead to no file and were left out ({_first(root, lost)})")
+    return notes
+
+
+def _first(root: Path, paths: list[Path]) -> str:
+    return f"'{paths[0].relative_to(root)}'" + (", …" if len(paths) > 1 else "")
 
 
 def is_image(name: str) -> bool:
-    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
+    return _suffix(name) in SUFFIXES
+
+
+def _suffix(name: str) -> str:
+    """Of a file that is not hidden."""
+    return "" if name.startswith(".") else os.path.splitext(name)[1].lower()
 
 
 def spellings(names: Mapping[str, Iterable[str]] | None) -> dict[str, str] | None:

@@ -34,7 +34,8 @@ def task_from_arrays(
 ) -> Task:
     """A task of arrays: `{"berlin": (x, y), "oslo": (x, y)}`.
 
-    Whole numbers or booleans in `y` are class numbers from 0 on, named by `classes`; real numbers make a regression.
+    Whole numbers or booleans in `y` are class numbers from 0 on, named by `classes`; text in `y` is the classes' names
+    themselves; real numbers make a regression.
     Rows of numbers (x with two axes) are scaled, and NaN filled in, by the training rows of each run's sources. Other
     examples (images) are used as they are: float32, or uint8 for pixels. Rows that occur twice, across domains or in
     one, are in the task's notes. `group` has for each domain a name or number a row: rows of one group (a patient)
@@ -42,6 +43,7 @@ def task_from_arrays(
     """
     if not domains:
         raise ArrayError(f"task '{name}' needs at least one domain")
+    classes, domains = _numbered(classes, domains)
     pairs = {domain: _pair(domain, *pair) for domain, pair in domains.items()}
     shapes = {domain: x.shape[1:] for domain, (x, _) in pairs.items()}
     if len(set(shapes.values())) > 1:
@@ -67,7 +69,7 @@ def task_from_arrays(
         defaults=DEFAULTS if defaults is None else defaults,
         source="arrays",
         preparation=preparation,
-        notes=(*_notes(made), *grouped),
+        notes=(*_shape_notes(made[0].x.shape[1:]), *_notes(made), *grouped),
     )
 
 
@@ -84,10 +86,35 @@ def array_domain(name: str, x: Any, y: Any) -> Domain:
     return _domain(name, x, y, vectors=x.ndim == 2)
 
 
+def _numbered(
+    classes: Sequence[str] | None, domains: Mapping[str, tuple[Any, Any]]
+) -> tuple[Sequence[str] | None, Mapping[str, tuple[Any, Any]]]:
+    """Labels that are names, as class numbers. Without `classes`, these are the names by the alphabet."""
+    texts = {domain: np.asarray(y) for domain, (_, y) in domains.items()}
+    if any(y.dtype.kind not in "US" or y.ndim != 1 for y in texts.values()):
+        return classes, domains
+    names = sorted({str(name) for y in texts.values() for name in y}) if classes is None else list(classes)
+    numbers = {name: number for number, name in enumerate(names)}
+    made = {}
+    for domain, (x, _) in domains.items():
+        codes = np.array([numbers.get(str(name), -1) for name in texts[domain]], dtype=np.int64)
+        if (codes < 0).any():
+            row = int((codes < 0).argmax())
+            raise ArrayError(
+                f"domain '{domain}' has the label '{texts[domain][row]}' in row {row + 1}, which is none of the "
+                f"classes {', '.join(names)}"
+            )
+        made[domain] = (x, codes)
+    return names, made
+
+
 def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     x, y = np.asarray(x), np.asarray(y)
     if x.dtype.kind not in "buif" or y.dtype.kind not in "buif":
-        raise ArrayError(f"domain '{domain}' has arrays of {x.dtype} and {y.dtype}; both must hold numbers")
+        raise ArrayError(
+            f"domain '{domain}' has arrays of {x.dtype} and {y.dtype}; both must hold numbers (y may hold the classes' "
+            "names, in all domains)"
+        )
     if y.ndim != 1 or x.ndim < 2 or len(x) != len(y) or not len(y):
         raise ArrayError(
             f"domain '{domain}' has x of shape {x.shape} and y of shape {y.shape}; give n examples and n labels"
@@ -135,6 +162,15 @@ def _with_groups(domains: Sequence[Domain], group: Mapping[str, Any]) -> tuple[t
     split = np.split(codes, np.cumsum([len(domain) for domain in domains])[:-1])
     made = tuple(replace(d, groups=torch.from_numpy(part)) for d, part in zip(domains, split, strict=True))
     return made, tuple(notes)
+
+
+def _shape_notes(shape: Sequence[int]) -> tuple[str, ...]:
+    if len(shape) != 3 or shape[2] not in (1, 3, 4) or shape[0] <= 4:
+        return ()
+    return (
+        f"examples have the shape {tuple(shape)}, read as {shape[0]} channels of {shape[1]} × {shape[2]}; if the "
+        "channels are the last axis, move it: x.transpose(0, 3, 1, 2)",
+    )
 
 
 def _notes(domains: Sequence[Domain]) -> tuple[str, ...]:

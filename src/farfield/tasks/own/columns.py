@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farfield.tasks.own.decision import (
-    FEW_LEVELS,
-    Found,
-    Observed,
-    ObservedLabel,
-    decide,
-    in_order,
-    too_many,
-)
-from farfield.tasks.own.preparation import UNSEEN, Column, FittedColumn
+from farfield.tasks.own.cells import found_type, nearly_numbers
+from farfield.tasks.own.decision import FEW_LEVELS, Observed, ObservedLabel, decide, in_order, too_many
+from farfield.tasks.own.preparation import FURTHEST, UNSEEN, Column, FittedColumn
 from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import TableError, need_columns, rows_named
 
@@ -64,8 +57,12 @@ def encode(frame: DataFrame, columns: Sequence[Column]) -> Matrix:
 
 def encode_unlabelled(frame: DataFrame, fitted: Sequence[FittedColumn]) -> tuple[Matrix, tuple[str, ...]]:
     """As `encode`, for rows that a model is to predict, with notes on what its training never showed."""
-    need_columns(frame, [c.column.name for c in fitted], "the model; its cells may be empty where a value is missing")
+    need_columns(
+        frame, [c.column.name for c in fitted], "the model; add it, with empty cells where the value is not known"
+    )
     raw = encode(frame, [c.column for c in fitted])
+    for number, c in enumerate(fitted):
+        _refuse_infinite(frame[c.column.name], c.column.name, raw[:, number])
     return raw, tuple(note for number, c in enumerate(fitted) for note in _unknown(frame, c, raw[:, number]))
 
 
@@ -90,23 +87,6 @@ def _text(cell: object) -> str:
 def levels_of(series: Series) -> tuple[str, ...]:
     """The different texts of a column, by size where all are numbers, else by the alphabet."""
     return in_order(text for text in as_text(series) if text is not None)
-
-
-def found_type(series: Series) -> Found:
-    """What a column holds, as far as its cells tell."""
-    known = series.dropna()
-    if not len(known):
-        return "nothing"
-    kind = series.dtype.kind
-    if kind == "b" or str(series.dtype) == "boolean" or known.map(lambda cell: isinstance(cell, bool)).all():
-        return "boolean"
-    if kind in "iuf":
-        return "number"
-    if kind in "Mm":
-        return "date"
-    if str(series.dtype) == "category" or known.map(lambda cell: isinstance(cell, str)).all():
-        return "text"
-    return "number" if known.map(lambda cell: isinstance(cell, int | float | Decimal)).all() else "other"
 
 
 def observe(series: Series, name: str, categorical: bool) -> Observed:
@@ -146,48 +126,46 @@ def observe_label(column: Series, label: str) -> ObservedLabel:
 def _few_numbers(series: Series, name: str) -> tuple[str, ...] | None:
     """The values of a column of numbers where these are 0 and 1 only, or just one."""
     values = _numbers(series, Column(name, "number"))
-    if np.isinf(values).any():
-        rows = rows_named(series.index[np.isinf(values)])
-        raise TableError(f"column '{name}' has an infinite value in {rows}; mend it or leave the cell empty")
+    _refuse_infinite(series, name, values)
     different = np.unique(values[~np.isnan(values)])
     few = len(different) == 1 or bool(np.isin(different, (0, 1)).all())
     return tuple(_text(value) for value in different.tolist()) if few else None
+
+
+def _refuse_infinite(series: Series, name: str, values: Matrix) -> None:
+    if np.isinf(values).any():
+        rows = rows_named(series.index[np.isinf(values)])
+        raise TableError(f"column '{name}' has an infinite value in {rows}; mend it or leave the cell empty")
 
 
 def _describe(series: Series, name: str, categorical: bool) -> tuple[Column | None, str | None]:
     observed = observe(series, name, categorical)
     column, reason = decide([observed])
     if column is not None:
-        return column, _id_note(name, _numbers(series, column)) if column.kind == "number" else None
+        return column, _kept_note(series, observed, column)
     why = {
         "empty": "it has no values",
         "odd": f"it holds {ODD.get(observed.found, '')}; add a column of numbers made from it to use it",
         "constant": f"every row has the value {series.iloc[0]}",
         "names": f"it holds {observed.distinct} different texts in {observed.known} rows, "
-        f"{_nearly_numbers(series) or 'that is a name or an id rather than a category'}; say --drop '{name}' to agree, "
+        f"{nearly_numbers(series) or 'that is a name or an id rather than a category'}; say --drop '{name}' to agree, "
         f"or --categorical '{name}' to use it",
     }
     assert reason is not None
     return None, f"column '{name}' was left out: {why[reason]}"
 
 
-def _nearly_numbers(series: Series) -> str | None:
-    """For a column of numbers that a few cells of text have spoilt: which cells."""
-    spoilt = no_numbers(series)
-    if 2 * len(spoilt) >= series.notna().sum():
+def _kept_note(series: Series, observed: Observed, column: Column) -> str | None:
+    """What a reader should be asked about a column that is used."""
+    if column.kind == "number":
+        return _id_note(column.name, _numbers(series, column))
+    nearly = nearly_numbers(series) if observed.found == "text" else None
+    if nearly is None:
         return None
     return (
-        f"most of them numbers, but {rows_named(spoilt.index)} {'has' if len(spoilt) == 1 else 'have'} text such as "
-        f"'{spoilt.iloc[0]}' (empty such cells to use the numbers)"
+        f"column '{column.name}' was taken as {observed.distinct} categories: it holds text, {nearly}; say "
+        f"--categorical '{column.name}' to agree"
     )
-
-
-def no_numbers(series: Series) -> Series:
-    """The cells that are neither missing nor a number, as text; by their row numbers."""
-    import pandas as pd
-
-    known = series.dropna().astype(str)
-    return known[pd.to_numeric(known, errors="coerce").isna()]
 
 
 def _id_note(name: str, values: Matrix) -> str | None:
@@ -246,4 +224,18 @@ def _unknown(frame: DataFrame, fitted: FittedColumn, raw: Matrix) -> list[str]:
             )
     elif not fitted.live[0]:
         notes.append(f"column '{column.name}' had one value only in training and is not used")
+    elif column.kind == "number":
+        notes += _far_off(frame, fitted, raw)
     return notes
+
+
+def _far_off(frame: DataFrame, fitted: FittedColumn, raw: Matrix) -> list[str]:
+    far = np.abs(raw - fitted.mean) > FURTHEST * fitted.scale  # a gap is not far
+    if not far.any():
+        return []
+    name, first = fitted.column.name, frame.index[far][0]
+    return [
+        f"column '{name}' has {frame[name].loc[first]} in {rows_named(frame.index[far])}, which is beyond anything in "
+        f"training (mean {fitted.mean:.6g}, deviation {fitted.scale:.6g}); it was read as {FURTHEST:g} deviations from "
+        "the mean"
+    ]

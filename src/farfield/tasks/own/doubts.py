@@ -20,6 +20,8 @@ TELLS = 0.99
 TELLS_NUMBER = 0.999
 #: With fewer rows of a class, order alone proves nothing.
 LEAST_OF_CLASS = 5
+#: With fewer rows in a domain, one row more or less moves its accuracy by more than five points.
+SMALL = 20
 NAMED = 3
 
 Floats = NDArray[np.float64]
@@ -45,6 +47,48 @@ def spelling_notes(what: str, counts: Mapping[str, int], unit: str = "rows") -> 
         f"{what} has {'; '.join([*shown, *more])}: they differ only in case, spaces or accents and are kept apart; if "
         "they are the same, write them alike"
     ]
+
+
+def small_notes(sizes: Mapping[str, int]) -> list[str]:
+    """Domains on which an accuracy says little."""
+    small = [name for name, size in sizes.items() if size < SMALL]
+    shown = [f"'{name}' has {sizes[name]} rows (one is {100 / sizes[name]:.1f} points)" for name in small[:NAMED]]
+    if not small:
+        return []
+    more = f", and so for {len(small) - NAMED} more" if len(small) > NAMED else ""
+    return [
+        f"domain {', '.join(shown)}{more}: held out, its accuracy is as coarse as that, and it weighs as much in the "
+        "mean over domains as any other"
+    ]
+
+
+def lacking_notes(present: Mapping[str, NDArray[np.int64]], classes: Sequence[str]) -> list[str]:
+    """Classes that a domain lacks: allowed, because sites differ, but nobody should find out from the figures."""
+    lacking = []
+    for domain, codes in present.items():
+        absent = [name for code, name in enumerate(classes) if code not in codes]
+        if absent and len(codes) > 1:  # a domain of one class has a note of its own
+            nor = f" (nor {len(absent) - 1} more)" if absent[1:] else ""
+            lacking.append(f"'{domain}' has no '{absent[0]}'{nor}")
+    if not lacking:
+        return []
+    more = f", and so for {len(lacking) - NAMED} more domains" if len(lacking) > NAMED else ""
+    return [f"not every domain has every class: {', '.join(lacking[:NAMED])}{more}"]
+
+
+def gap_notes(x: Matrix, columns: Sequence[Column], rows_of: Mapping[str, NDArray[np.int64]]) -> list[str]:
+    """Columns that a domain has no value of, so that a gap tells the domain."""
+    notes = []
+    for number, column in enumerate(columns):
+        empty = [name for name, rows in rows_of.items() if np.isnan(x[rows, number]).all()]
+        if empty:
+            shown = ", ".join(f"'{name}'" for name in empty[:NAMED])
+            more = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
+            notes.append(
+                f"column '{column.name}' has no value in any row of {shown}{more}: a model can tell the domain by the "
+                f"gap; if that is no part of the question, leave it out with --drop '{column.name}'"
+            )
+    return notes
 
 
 def id_columns(x: Matrix, columns: Sequence[Column], rows_of: Mapping[str, NDArray[np.int64]]) -> dict[str, bool]:

@@ -18,7 +18,7 @@ from farfield.models.spec import ModelSpec
 from farfield.tasks.images.files import ImageError, ImageInput, ImageSet
 from farfield.tasks.images.layouts import EXPECTED, list_folder
 from farfield.tasks.images.pixels import Kept, pixels, shared_content
-from farfield.tasks.own.doubts import spelling_notes
+from farfield.tasks.own.doubts import lacking_notes, spelling_notes
 from farfield.tasks.task import Domain, Task
 
 SIZE = 64
@@ -32,19 +32,22 @@ DEFAULTS: Mapping[str, Any] = {"rounds": 20, "local_epochs": 1, "batch_size": 32
 def load_folder(path: Path | str, *, name: str | None = None, size: int = SIZE) -> Task:
     """The images of a folder as a task of uint8 rows [3, size, size], decoded the first time it is loaded."""
     path = Path(path)
-    images = _listed(path)
+    return image_task(
+        listed(path), name=name or path.resolve().name, size=size, description=f"the images in {path.name}"
+    )
+
+
+def listed(path: Path) -> ImageSet:
+    """The images of a folder of several domains, before any is decoded."""
+    from farfield.tasks.sets.wilds import list_wilds
+
+    images = list_wilds(path) or list_folder(path)
     if len(images.domains) < 2:
         raise ImageError(
             f"'{path}' holds one domain only ('{images.domains[0]}'), and leaving one out needs two: the layout is "
             f"{EXPECTED}"
         )
-    return image_task(images, name=name or path.resolve().name, size=size, description=f"the images in {path.name}")
-
-
-def _listed(path: Path) -> ImageSet:
-    from farfield.tasks.sets.wilds import list_wilds
-
-    return list_wilds(path) or list_folder(path)
+    return images
 
 
 def image_task(
@@ -155,22 +158,11 @@ def _name_notes(images: ImageSet) -> list[str]:
 
 
 def _class_notes(images: ImageSet) -> list[str]:
-    """Classes that a domain lacks: allowed, because sites differ, but nobody should find out from the figures."""
-    notes, lacking = [], []
-    for domain, part in images.spans():
-        present = np.unique(images.labels[part])
-        if len(present) == 1:
-            only = images.classes[int(present[0])]
-            notes.append(
-                f"domain '{domain}' has images of one class only ('{only}'): its client learns to say that, and "
-                "accuracy on it says little"
-            )
-        elif len(present) < len(images.classes):
-            absent = [c for i, c in enumerate(images.classes) if i not in set(present.tolist())]
-            lacking.append(
-                f"'{domain}' has no '{absent[0]}'" + (f" (nor {len(absent) - 1} more)" if absent[1:] else "")
-            )
-    if lacking:
-        more = f", and so for {len(lacking) - 3} more domains" if len(lacking) > 3 else ""
-        notes.append(f"not every domain has every class: {', '.join(lacking[:3])}{more}")
-    return notes
+    present = {domain: np.unique(images.labels[part]) for domain, part in images.spans()}
+    alone = [
+        f"domain '{domain}' has images of one class only ('{images.classes[int(codes[0])]}'): its client learns to say "
+        "that, and accuracy on it says little"
+        for domain, codes in present.items()
+        if len(codes) == 1
+    ]
+    return [*alone, *lacking_notes(present, images.classes)]

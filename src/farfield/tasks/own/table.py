@@ -22,11 +22,26 @@ from farfield.tasks.own.columns import as_text, describe_columns, encode, encode
 from farfield.tasks.own.columns import levels_of as text_levels
 from farfield.tasks.own.copies import copies_noted
 from farfield.tasks.own.decision import label_kind
-from farfield.tasks.own.doubts import id_columns, id_notes, leak_notes, spelling_notes
+from farfield.tasks.own.doubts import (
+    gap_notes,
+    id_columns,
+    id_notes,
+    lacking_notes,
+    leak_notes,
+    small_notes,
+    spelling_notes,
+)
 from farfield.tasks.own.groups import Codes, group_notes, groups_of_column
 from farfield.tasks.own.preparation import Column, FittedTable, TablePreparation
 from farfield.tasks.own.statistics import Matrix
-from farfield.tasks.own.table_file import TableError, need_columns, read_frame, rows_named, table_name
+from farfield.tasks.own.table_file import (
+    READ_AS_MISSING,
+    TableError,
+    need_columns,
+    read_frame,
+    rows_named,
+    table_name,
+)
 from farfield.tasks.task import Domain, Task, TaskKind
 
 if TYPE_CHECKING:
@@ -61,7 +76,7 @@ def load_table(
     """
     path = Path(path)
     return task_from_frame(
-        read_frame(path, texts=() if group is None else [group]),
+        read_frame(path, texts=[domain, *([] if group is None else [group])]),
         name=name or table_name(path),
         label=label,
         domain=domain,
@@ -108,6 +123,8 @@ def task_from_frame(
     notes += _spellings(frame, label, domain, classes)
     notes += _warnings(frame, columns, label, classes, y, rows_of)
     notes += leak_notes(x, columns, label, classes, y.numpy(), notes)
+    notes += gap_notes(x, columns, rows_of)
+    notes += small_notes({name: len(rows) for name, rows in rows_of.items()}) if classes else []
     notes += _repeated(frame, [c.name for c in columns if c.name not in ids], label, rows_of, list(ids))
     codes = None if group is None else _groups(frame[group], group, rows_of, notes)
     domains = tuple(
@@ -174,8 +191,8 @@ def with_labels(
         raise TableError(f"the label column '{label}' has no values")
     if not drop_missing:
         raise TableError(
-            f"the label '{label}' is missing in {rows_named(missing)} (row 1 is the first below the header); fill it "
-            f"in, or leave such rows out with {option}"
+            f"the label '{label}' is missing in {rows_named(missing)} (row 1 is the first below the header; missing is "
+            f"{READ_AS_MISSING}); fill it in, or leave such rows out with {option}"
         )
     notes.append(f"left out what has no label: {rows_named(missing)}")
     return frame.drop(missing)
@@ -185,8 +202,8 @@ def _with_domains(frame: DataFrame, domain: str, least: int | None, notes: list[
     missing = frame.index[frame[domain].isna()]
     if len(missing):
         raise TableError(
-            f"the domain '{domain}' is missing in {rows_named(missing)} (row 1 is the first below the header); fill it "
-            "in with a name, or remove these rows"
+            f"the domain '{domain}' is missing in {rows_named(missing)} (row 1 is the first below the header; missing "
+            f"is {READ_AS_MISSING}); fill it in with a name, or remove these rows"
         )
     names = as_text(frame[domain])
     sizes = names.value_counts()
@@ -248,7 +265,10 @@ def _labels(
             "name another label column"
         )
     if observed.whole and len(classes) > 2:
-        notes.append(f"the whole numbers of the label '{label}' were taken as {len(classes)} classes")
+        notes.append(
+            f"the whole numbers of the label '{label}' were taken as {len(classes)} classes; if they are amounts, say "
+            "--kind regression"
+        )
     return "classification", classes, encode_labels(column, label, classes)
 
 
@@ -282,14 +302,15 @@ def _warnings(
 ) -> list[str]:
     notes = []
     if classes:
+        present = {name: np.unique(y.numpy()[rows]) for name, rows in rows_of.items()}
         for name, rows in rows_of.items():
-            present = np.unique(y.numpy()[rows])
-            if len(present) == 1:
-                only = classes[int(present[0])]
+            if len(present[name]) == 1:
+                only = classes[int(present[name][0])]
                 notes.append(
                     f"domain '{name}' has one class only ('{only}' in all its {len(rows)} rows): held out, its "
                     "accuracy says little and AUROC is not defined"
                 )
+        notes += lacking_notes(present, classes)
         for column in columns:
             by_value = frame.groupby(column.name, observed=True)[label].nunique()
             if 2 <= len(by_value) <= 2 * len(classes) and by_value.max() == 1:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
 import re
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +26,12 @@ SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 SAMPLE = 64 * 1024
 #: Read as missing, besides pandas' own list (an empty cell, NA, NaN, null, …).
 MISSING = ["?"]
+#: For messages about such a cell.
+READ_AS_MISSING = "an empty cell, or a word that stands for one, such as NA, None or ?"
 #: Row numbers that a message names before it says how many more there are.
 NAMED = 5
+#: What pandas says of a line that is too long.
+_UNEVEN = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
 
 
@@ -64,9 +70,7 @@ def read_frame(path: Path, texts: Sequence[str] = ()) -> DataFrame:
         raise TableError(f"'{path.name}' is empty")
     frame = _parquet(path) if _suffix(path) in PARQUET else _text(path, texts)
     frame.columns = [str(name).strip() for name in frame.columns]
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise TableError(f"'{path.name}' has two columns named '{twice[0]}'; rename one of them")
+    _refuse_twice(path, frame.columns)
     if frame.empty:
         raise TableError(f"'{path.name}' has a header and no rows")
     frame.index = range(1, len(frame) + 1)
@@ -89,6 +93,13 @@ def rows_named(numbers: Iterable[int]) -> str:
     return f"row {shown[0]}" if len(rows) == 1 else f"rows {', '.join(shown[:-1])} and {shown[-1]}"
 
 
+def _refuse_twice(path: Path, columns: Iterable[str]) -> None:
+    counts = Counter(columns)
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise TableError(f"'{path.name}' has two columns named '{twice}'; rename one of them")
+
+
 def _nearest(name: str, columns: Sequence[str]) -> str:
     folded = {column.lower(): column for column in columns}
     near = difflib.get_close_matches(name.lower(), folded, n=1)
@@ -107,9 +118,11 @@ def _parquet(path: Path) -> DataFrame:
     import pyarrow as pa
 
     try:
-        return pd.read_parquet(path)
+        frame = pd.read_parquet(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TableError(f"'{path.name}' is not a Parquet file that can be read: {_first_line(error)}") from error
+    # A named index was a column before somebody made it the index.
+    return frame.reset_index() if any(frame.index.names) else frame
 
 
 def _text(path: Path, texts: Sequence[str]) -> DataFrame:
@@ -128,20 +141,29 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # cells that the header has no name for
-            if texts:
-                header = pd.read_csv(path, nrows=0, **options).columns
-                options["dtype"] = {name: str for name in header if str(name).strip() in texts}
+            header = pd.read_csv(path, nrows=1, header=None, dtype=str, na_filter=False, **options).iloc[0]
+            options["dtype"] = {name: str for name in header if name.strip() in texts}
             frame = pd.read_csv(path, **options)
-            if separator == ";" and _has_decimal_commas(frame):
-                frame = pd.read_csv(path, decimal=",", **options)
+            if separator != "," and _has_decimal_commas(frame):
+                frame = _plain_numbers(pd.read_csv(path, decimal=",", **options), texts)
     except UnicodeDecodeError as error:
         raise TableError(f"'{path.name}' is not UTF-8 text; save it as CSV in UTF-8") from error
     except pd.errors.EmptyDataError as error:
         raise TableError(f"'{path.name}' has no columns") from error
     except pd.errors.ParserWarning as error:
         raise TableError(f"'{path.name}' has more cells in its rows than names in its header") from error
-    except (pd.errors.ParserError, OSError, EOFError, zlib.error, ValueError) as error:
+    except pd.errors.ParserError as error:
+        uneven = _UNEVEN.search(str(error))
+        if uneven is None:
+            raise TableError(f"'{path.name}' cannot be read as a table: {_first_line(error)}") from error
+        expected, line, saw = uneven.groups()
+        raise TableError(
+            f"line {line} of '{path.name}' has {saw} cells, and its header names {expected} columns; mend that line, "
+            "or put a cell that holds a separator into double quotes"
+        ) from error
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise TableError(f"'{path.name}' cannot be read as a table: {_first_line(error)}") from error
+    _refuse_twice(path, filter(None, map(str.strip, header)))  # pandas has called the second 'age' 'age.1'
     return frame
 
 
@@ -153,6 +175,8 @@ def _sample(path: Path) -> str:
             data: bytes = file.read(SAMPLE)
     except (OSError, EOFError, zlib.error) as error:
         raise TableError(f"'{path.name}' cannot be unpacked: {error}") from error
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise TableError(f"'{path.name}' is UTF-16 text; save it as CSV in UTF-8")
     if b"\0" in data:
         raise TableError(f"'{path.name}' is not text, so it is no CSV; give a .csv, .tsv or .parquet file")
     return data.decode("utf-8-sig", errors="replace")
@@ -182,6 +206,18 @@ def _has_decimal_commas(frame: DataFrame) -> bool:
             if len(known) and known.map(lambda cell: bool(_DECIMAL_COMMA.fullmatch(cell))).all():
                 return True
     return False
+
+
+def _plain_numbers(frame: DataFrame, texts: Sequence[str]) -> DataFrame:
+    """Columns with decimal points beside ones with decimal commas, which are text to a reader of commas."""
+    import pandas as pd
+
+    for name in frame.columns:
+        if frame[name].dtype.kind not in "biufM" and str(name).strip() not in texts:
+            numbers = pd.to_numeric(frame[name], errors="coerce")
+            if numbers.notna().equals(frame[name].notna()):
+                frame[name] = numbers
+    return frame
 
 
 def _first_line(error: Exception) -> str:

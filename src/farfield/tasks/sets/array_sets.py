@@ -110,8 +110,10 @@ def _from_npz(path: Path) -> Arrays:
     except UserError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        # Of what is no archive at all NumPy says that it may be a pickle, which nobody should try.
+        reason = "" if "unsafely" in str(error) else f" ({error})"
         raise DamagedData(
-            f"'{path}' is cut short or no .npz file ({error}); get it again, see 'farfield data ls'"
+            f"'{path}' is cut short or no .npz file{reason}; get it again, see 'farfield data ls'"
         ) from error
 
 
@@ -136,7 +138,7 @@ def _checked(known: ArraySet, path: Path, split: str, x: Bytes, y: NDArray[np.in
     if int(y.min()) < 0 or int(y.max()) >= known.classes:
         row = int(np.flatnonzero((y < 0) | (y >= known.classes))[0])
         raise DamagedData(
-            f"'{path}': y_{split} has the label {y[row]} in row {row}; {known.name} has 0 to {known.classes - 1}"
+            f"'{path}': y_{split} has the label {y[row]} in row {row + 1}; {known.name} has 0 to {known.classes - 1}"
         )
     return x, y.astype(np.uint8)
 

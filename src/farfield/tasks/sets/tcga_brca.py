@@ -17,6 +17,8 @@ FILE = "tcga_brca.csv"
 REGIONS = ("Canada", "Europe", "Midwest", "Northeast", "South", "West")
 #: Who the patient is, which site sent the sample (it gives the region away), and the time of follow-up.
 NOT_FEATURES = ("pid", "tss_code", "T")
+#: What must be there; every other column is a feature.
+COLUMNS = ("region", "E", *NOT_FEATURES)
 
 
 @register(
@@ -29,7 +31,7 @@ NOT_FEATURES = ("pid", "tss_code", "T")
 )
 def load() -> Task:
     frame = read_frame(require("tcga-brca", FILE))
-    need_columns(frame, ("region", "E", *NOT_FEATURES), "task 'tcga-brca'")
+    need_columns(frame, COLUMNS, "task 'tcga-brca'")
     frame["E"] = frame["E"].map({0: "censored", 1: "died"})
     return task_from_frame(
         frame,

@@ -1,0 +1,137 @@
+"""What a person would take a column's cells for, and how its reader says that it did not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from farfield.errors import UserError
+from farfield.tasks import Task, load_table
+from farfield.tasks.own.cells import found_type, nearly_numbers
+from tests.tasks.tables import visits, write
+
+
+def read(frame: pd.DataFrame, tmp_path: Path, name: str = "visits.csv", **options: object) -> Task:
+    return load_table(write(frame, tmp_path / name, **options), label="died", domain="hospital")
+
+
+def text_file(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("value", [5, 5.5, True, "NL", 10**20, 2**63])
+def test_a_constant_column_is_left_out_with_its_value(tmp_path: Path, value: object) -> None:
+    (note,) = read(visits().assign(same=value), tmp_path).notes
+    assert note == f"column 'same' was left out: every row has the value {value}"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2021-03-04", "2021-12-31", "1999-01-01"],
+        ["4.3.2021", "31.12.2021", "1.1.1999"],
+        ["3/4/21", "12/31/21", "1/1/99"],
+        ["2021-03-04 12:30", "2021-03-04T12:30:01.5Z", "2021-03-04 1:30 PM"],
+        [pd.Timestamp("2021-03-04").date()],
+    ],
+)
+@pytest.mark.parametrize("repeated", [1, 40])
+def test_dates_are_dates_however_many_differ(cells: list[object], repeated: int) -> None:
+    assert found_type(pd.Series(cells * repeated, dtype=object)) == "date"
+
+
+@pytest.mark.parametrize("cells", [["2021-03-04", "soon"], ["1-2", "3-4"], ["10.0.0.1"], ["2021-03/04"], ["1/2"]])
+def test_other_text_is_no_date(cells: list[str]) -> None:
+    assert found_type(pd.Series(cells, dtype=object)) == "text"
+
+
+@pytest.mark.parametrize("days", [10, 60])
+def test_dates_in_a_csv_are_left_out_as_dates(tmp_path: Path, days: int) -> None:
+    dates = [f"2021-{1 + day % days // 28:02d}-{1 + day % 28:02d}" for day in range(60)]
+    (note,) = read(visits().assign(admitted=dates), tmp_path).notes
+    assert note.startswith("column 'admitted' was left out: it holds dates; ")
+
+
+def test_a_typo_in_few_numbers_is_named_where_the_column_becomes_categories(tmp_path: Path) -> None:
+    grades = [str(number % 5) for number in range(60)]
+    grades[10] = "1o"
+    (note,) = read(visits().assign(grade=grades), tmp_path).notes
+    assert "column 'grade' was taken as 6 categories" in note
+    assert "row 11 has text such as '1o'" in note
+    assert "--categorical 'grade'" in note
+
+
+@pytest.mark.parametrize(
+    ("cells", "phrase"),
+    [
+        (["1,234.50", "2,000.00"], "with a comma or with thousands apart, such as '1,234.50' in row 1"),
+        (["61,26", "5", "7,5"], "such as '61,26' in row 1"),
+        (["3,14", "2,71", "1.234,56"], "such as '1.234,56' in row 3"),
+        ([f"{age} y" for age in range(30)], "with a unit or a sign, such as '0 y' in row 1"),
+        ([f"<{age}" for age in range(30)], "with a unit or a sign"),
+        (["1", "2", "x"], "row 3 has text such as 'x'"),
+    ],
+)
+def test_numbers_written_in_another_way_are_named(cells: list[str], phrase: str) -> None:
+    said = nearly_numbers(pd.Series(cells, index=range(1, len(cells) + 1), dtype=object))
+    assert said is not None
+    assert phrase in said
+
+
+@pytest.mark.parametrize("cells", [["a", "b"], ["T1", "T2"], ["1st", "2nd", "3rd"], ["1", "2"], ["20-30", "30-40"]])
+def test_categories_and_plain_numbers_are_not_doubted(cells: list[str]) -> None:
+    assert nearly_numbers(pd.Series(cells * 20, dtype=object)) is None
+
+
+def with_commas(separator: str, second: str) -> str:
+    rows = [
+        f"{'abc'[i % 3]}{separator}{i},{i % 7}{separator}{second.format(i)}{separator}{'yn'[i % 2]}" for i in range(60)
+    ]
+    return "\n".join([separator.join(["hosp", "age", "bp", "y"]), *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("separator", "second"), [(";", "1{},5"), ("\t", "1{},5"), ("|", "1{},5"), (";", "1{}.5"), ("\t", "1{}")]
+)
+def test_decimal_commas_are_read_wherever_a_comma_parts_no_cells(tmp_path: Path, separator: str, second: str) -> None:
+    path = text_file(tmp_path / "t.csv", with_commas(separator, second))
+    task = load_table(path, label="y", domain="hosp")
+    first = task.domain("a").x[1].tolist()
+    assert first == [3.3, float(second.format(3).replace(",", "."))]
+
+
+@pytest.mark.parametrize(
+    ("header", "twice"),
+    [("hosp,y,age,y", "y"), ("hosp,y,age,age", "age"), ("hosp,hosp,age,y", "hosp"), ('hosp,y,age, "age"', "age")],
+)
+def test_a_column_name_that_stands_twice_is_refused(tmp_path: Path, header: str, twice: str) -> None:
+    path = text_file(tmp_path / "t.csv", header + "\n" + "a,1,2,3\n" * 9)
+    with pytest.raises(UserError, match=rf"'t.csv' has two columns named '{twice}'; rename one of them"):
+        load_table(path, label="y", domain="hosp")
+
+
+def test_domains_keep_the_name_that_is_written(tmp_path: Path) -> None:
+    named = visits().assign(hospital=np.resize(["001", "1", "01.0"], 60))
+    assert set(read(named, tmp_path).domain_names) == {"001", "1", "01.0"}
+
+
+def test_a_named_index_of_a_parquet_file_is_a_column(tmp_path: Path) -> None:
+    plain = read(visits(), tmp_path)
+    indexed = read(visits().set_index("hospital"), tmp_path, "indexed.parquet")
+    assert indexed.domain_names == plain.domain_names
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_text(visits().to_csv(index=False), encoding="utf-16")
+    with pytest.raises(UserError, match=r"is UTF-16 text; save it as CSV in UTF-8"):
+        load_table(path, label="died", domain="hospital")
+
+
+def test_words_that_stand_for_nothing_are_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"missing is an empty cell, or a word that stands for one, such as NA"):
+        read(visits().assign(hospital=np.resize(["NA", "DE"], 60)), tmp_path)
