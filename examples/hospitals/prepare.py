@@ -1,6 +1,6 @@
 """Write each hospital's rows.csv: from the UCI heart-disease data, or made up.
 
-    python prepare.py                 # from heart_disease.csv in the data folder, see 'farfield data ls'
+    python prepare.py                 # from the data folder, see 'farfield data fetch heart-disease'
     python prepare.py FOLDER          # from FOLDER: heart_disease.csv, or the four processed.*.data files of UCI
     python prepare.py --made-up       # rows that nobody ever had, to try everything without a download
 
@@ -50,10 +50,11 @@ def main() -> None:
 
 
 def data_folder() -> Path:
-    from farfield.tasks.data_folder.store import data_folders
+    from farfield.tasks.data_folder.store import data_folder, locate
+    from farfield.tasks.sets.heart_disease import PLACES
 
-    folders = data_folders()
-    return next((folder for folder in folders if (folder / "heart_disease.csv").exists()), folders[0])
+    found = locate(*PLACES) or data_folder()
+    return found.parent if found.is_file() else found
 
 
 def read(folder: Path) -> dict[str, list[Row]]:

@@ -25,6 +25,7 @@ from farfield.tasks.data_folder.data_set import DataSet, RemoteFile
 from farfield.tasks.data_folder.downloading import DownloadFailed, NoSpace, download
 from farfield.tasks.data_folder.fetching import CannotFetch, fetch
 from farfield.tasks.data_folder.importing import AlreadyHere
+from farfield.tasks.sets import heart_disease
 from farfield.tasks.sets.array_sets import DamagedData, read
 from tests.tasks.loopback import Site, serving
 from tests.tasks.small_sets import arrays, records, save
@@ -238,6 +239,20 @@ def test_a_zip_is_unpacked_by_pattern(site: Site, data: Path) -> None:
     site.files["/c.zip"] = packed.getvalue()
     done = fetch(replace(data_set("cifar10"), fetch=(RemoteFile(f"{site.url}/c.zip", None, "zip", "*.bin"),)))
     assert done.files == 6
+
+
+def test_a_table_in_an_archive_of_more_is_read_where_it_lies(site: Site, data: Path) -> None:
+    known = data_set("heart-disease")
+    assert isinstance(known.fetch, tuple)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in (*heart_disease.PROCESSED, "cleveland.data", "reprocessed.hungarian.data", "costs/Index"):
+            archive.writestr(name, ",".join("1" * 14) + "\n")
+    site.files["/heart.zip"] = packed.getvalue()
+    done = fetch(replace(known, fetch=(replace(known.fetch[0], url=f"{site.url}/heart.zip", checksum=None),)))
+    assert done.path == known.here() == data / "heart_disease"
+    assert sorted(path.name for path in done.path.iterdir()) == sorted(heart_disease.PROCESSED)
+    assert check(known).found == {"rows": 4}
 
 
 def test_half_an_archive_is_removed(site: Site, data: Path) -> None:

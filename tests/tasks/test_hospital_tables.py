@@ -17,10 +17,12 @@ from farfield.bench.prepare import run_data
 from farfield.errors import UserError
 from farfield.tasks import Domain, Task, describe, load
 from farfield.tasks.data_folder.catalogue import data_set
-from farfield.tasks.data_folder.store import VARIABLE, MissingData
+from farfield.tasks.data_folder.checking import check
+from farfield.tasks.data_folder.store import VARIABLE, MissingData, locate
 from farfield.tasks.own.preparation import TablePreparation
 from farfield.tasks.own.words import FittedWords, WordPreparation
 from farfield.tasks.sets import eicu, image_sets, wilds
+from farfield.tasks.sets.heart_disease import IN_ORDER
 from tests.tasks.real import needs_data
 
 NAMES = ("heart-disease", "eicu", "eicu-mortality", "tcga-brca")
@@ -80,7 +82,50 @@ def test_heart_disease_reads_zero_cholesterol_as_missing_and_codes_as_categories
 
 def test_heart_disease_without_a_column_is_refused(folder: Path) -> None:
     _heart().drop(columns="thal").to_csv(folder / "heart_disease.csv", index=False)
-    with pytest.raises(UserError, match="there is no column 'thal' for task 'heart-disease'"):
+    with pytest.raises(UserError, match="there is no column 'thal' for data set 'heart-disease'"):
+        load("heart-disease")
+
+
+def _write_uci(frame: pd.DataFrame, folder: Path) -> None:
+    """The rows as UCI has them: a file a hospital, no header, a question mark for what is missing."""
+    folder.mkdir()
+    for hospital, rows in frame.groupby("hospital"):
+        rows[list(IN_ORDER)].to_csv(folder / f"processed.{hospital}.data", header=False, index=False, na_rep="?")
+
+
+def _same(a: Task, b: Task) -> bool:
+    return a.preparation == b.preparation and all(
+        torch.equal(one.x.nan_to_num(-1), other.x.nan_to_num(-1)) and torch.equal(one.y, other.y)
+        for one, other in zip(a.domains, b.domains, strict=True)
+    )
+
+
+def test_the_files_of_uci_are_the_same_task_as_one_table(folder: Path) -> None:
+    frame = _heart()
+    frame.loc[[1, 6], ["ca", "thal"]] = np.nan
+    _write_uci(frame, folder / "heart_disease")
+    from_files = load("heart-disease")
+    assert check(data_set("heart-disease")).found == {"rows": 40}
+    frame.to_csv(folder / "heart_disease.csv", index=False)
+    load.cache_clear()
+    assert _same(from_files, load("heart-disease"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "is not there"),
+        ("1,2,3\n", "should have 14 numbers in each line, and no header"),
+        (",".join(IN_ORDER) + "\n" + ",".join("1" * 14) + "\n", "should have 14 numbers in each line, and no header"),
+    ],
+)
+def test_a_file_of_uci_that_is_missing_or_another_one_is_named(folder: Path, content: str | None, says: str) -> None:
+    _write_uci(_heart(), folder / "heart_disease")
+    path = folder / "heart_disease/processed.va.data"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError, match=rf"processed\.va\.data' .*{says}"):
         load("heart-disease")
 
 
@@ -273,6 +318,18 @@ def test_the_published_heart_disease_file() -> None:
     assert [round(float(d.y.float().mean()), 2) for d in task.domains] == [0.46, 0.36, 0.93, 0.75]
     number, _ = column(task, "chol")
     assert [int(torch.isnan(d.x[:, number]).sum()) for d in task.domains] == [0, 23, 123, 56]
+
+
+@needs_data("heart_disease.csv")
+def test_the_published_rows_in_ucis_files_are_the_same_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = locate("heart_disease.csv")
+    assert path is not None
+    joined = load("heart-disease")
+    _write_uci(pd.read_csv(path), tmp_path / "heart+disease")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    load.cache_clear()
+    assert _same(joined, load("heart-disease"))
+    load.cache_clear()
 
 
 @needs_data("tcga_brca.csv")

@@ -43,6 +43,13 @@ def hospitals(folder: Path, name: str, columns: tuple[str, ...] = heart_disease.
     return folder / name
 
 
+def uci(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name in heart_disease.PROCESSED:
+        (folder / name).write_text(",".join("1" * 14) + "\n" + ",".join("?" * 13) + ",0\n")
+    return folder
+
+
 def some(tmp_path: Path, name: str) -> Path:
     """Something on a disk, away from the data folder, that looks like this data set."""
     place = tmp_path / "downloads"
@@ -57,7 +64,7 @@ def some(tmp_path: Path, name: str) -> Path:
             place / "d", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
         ),
         "eicu": lambda: tables(place / "physionet", "patient.csv", "medication.csv"),
-        "heart-disease": lambda: hospitals(place, "heart_disease.csv"),
+        "heart-disease": lambda: uci(place / "heart+disease"),
     }
     return Path(makers[name]())
 
@@ -73,7 +80,7 @@ def some(tmp_path: Path, name: str) -> Path:
         ("office-caltech10", "office_caltech_10"),
         ("domainnet", "domain_net"),
         ("eicu", "eicu"),
-        ("heart-disease", "heart_disease.csv"),
+        ("heart-disease", "heart_disease"),
     ],
 )
 def test_a_set_is_known_by_its_layout_and_put_in_its_place(data: Path, tmp_path: Path, name: str, place: str) -> None:

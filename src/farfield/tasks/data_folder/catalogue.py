@@ -235,13 +235,23 @@ _SETS = (
     DataSet(
         "heart-disease",
         "patients of four hospitals (UCI)",
-        ("heart_disease.csv",),
+        heart_disease.PLACES,
         "CC BY 4.0; cite the investigators",
-        "by hand from UCI: the four processed files as one heart_disease.csv with a hospital column",
-        either(named("heart_disease.csv"), table_with(*heart_disease.COLUMNS)),
+        "farfield data fetch heart-disease, or the files processed.*.data of UCI in one folder",
+        either(
+            named(heart_disease.PLACES[0]), table_with(*heart_disease.COLUMNS), folder_with(*heart_disease.PROCESSED)
+        ),
         {"rows": 920},
-        rows_of(),
-        check=columns_checked("heart-disease", *heart_disease.COLUMNS),
+        lambda path: {"rows": len(heart_disease.read(path))},
+        check=heart_disease.read,
+        fetch=(
+            RemoteFile(
+                "https://archive.ics.uci.edu/static/public/45/heart+disease.zip",
+                "sha256:b17cd273da9ce1caa4710fce80227ea454d4dbf9fcbc8e6a9121672751563adc",
+                "zip",
+                "processed.*.data",
+            ),
+        ),
     ),
     DataSet(
         "tcga-brca",

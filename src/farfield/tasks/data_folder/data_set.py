@@ -19,6 +19,9 @@ from farfield.tasks.data_folder.recognition import (
 )
 from farfield.tasks.data_folder.store import locate
 
+#: Endings of places that are files; all other places are folders.
+FILES = (".npz", ".csv")
+
 
 @dataclass(frozen=True)
 class RemoteFile:
@@ -64,6 +67,10 @@ class DataSet:
 
     def here(self) -> Path | None:
         return locate(*self.places)
+
+    def place(self, *, file: bool) -> str | None:
+        """Where it is put as a file, or as a folder; None where it is never one."""
+        return next((place for place in self.places if (Path(place).suffix in FILES) == file), None)
 
 
 def array_data(

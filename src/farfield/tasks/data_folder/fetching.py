@@ -67,7 +67,9 @@ def place_of(known: DataSet) -> str:
     else:
         assert known.fetch is not None
         file = len(known.fetch) == 1 and known.fetch[0].unpack is None
-    return next(place for place in known.places if (Path(place).suffix == ".npz") == file)
+    place = known.place(file=file)
+    assert place is not None
+    return place
 
 
 def _assemble(files: list[tuple[RemoteFile, Path]], ready: Path) -> None:

@@ -79,11 +79,11 @@ def import_path(path: Path, name: str | None = None, *, link: bool = False, repl
 def place_for(known: DataSet, path: Path) -> Path:
     """Where it goes: the set's first place that is a file for a file, a folder for a folder."""
     file = path.is_file()
-    fitting = [place for place in known.places if bool(Path(place).suffix in (".npz", ".csv")) == file]
-    if not fitting:
+    place = known.place(file=file)
+    if place is None:
         what = "a folder" if file else "a file"
         raise NotRecognised(f"{known.name} is {what} ({known.places[0]}), and '{path}' is not")
-    return data_folder() / fitting[0]
+    return data_folder() / place
 
 
 def check_free(known: DataSet, place: Path, replace: bool) -> None:

@@ -8,19 +8,31 @@ pain, the resting ECG, the slope, the thallium scan) are categories, not numbers
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from farfield.tasks.data_folder.store import locate, require
 from farfield.tasks.own.table import task_from_frame
-from farfield.tasks.own.table_file import need_columns, read_frame
+from farfield.tasks.own.table_file import MISSING, TableError, need_columns, read_frame
 from farfield.tasks.registry import register
 from farfield.tasks.task import Task
 
-FILE = "heart_disease.csv"
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+#: One table with a column for the hospital, or a folder of UCI's own files, which have no header.
+PLACES = ("heart_disease.csv", "heart_disease", "heart-disease", "heart+disease")
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 CODES = ("cp", "restecg", "slope", "thal")
 #: Measurements that cannot be 0 in a living person.
 NEVER_ZERO = ("chol", "trestbps")
 COLUMNS = ("hospital", "age", "sex", "fbs", "thalach", "exang", "oldpeak", "ca", "num", *CODES, *NEVER_ZERO)
+PROCESSED = tuple(f"processed.{hospital}.data" for hospital in HOSPITALS)
+#: The columns of a processed file, as heart-disease.names lists them.
+IN_ORDER = (
+    "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal",
+    "num",
+)  # fmt: skip
 
 
 @register(
@@ -29,11 +41,10 @@ COLUMNS = ("hospital", "age", "sex", "fbs", "thalach", "exang", "oldpeak", "ca",
     domains=HOSPITALS,
     classes=2,
     kind="classification",
-    available=lambda: locate(FILE) is not None,
+    available=lambda: locate(*PLACES) is not None,
 )
 def load() -> Task:
-    frame = read_frame(require("heart-disease", FILE))
-    need_columns(frame, COLUMNS, "task 'heart-disease'")
+    frame = read(require("heart-disease", *PLACES))
     for name in NEVER_ZERO:
         frame[name] = frame[name].where(frame[name] != 0)
     frame["num"] = (frame["num"] > 0).map({False: "healthy", True: "diseased"})
@@ -53,3 +64,30 @@ def load() -> Task:
         classes=("healthy", "diseased"),
         domains=tuple(replace(domain, y=1 - domain.y) for domain in task.domains),
     )
+
+
+def read(path: Path) -> DataFrame:
+    """The rows as published, from one table or from UCI's folder."""
+    if path.is_file():
+        frame = read_frame(path)
+        need_columns(frame, COLUMNS, "data set 'heart-disease'")
+        return frame
+    import pandas as pd
+
+    hospitals = [_processed(path / file).assign(hospital=name) for file, name in zip(PROCESSED, HOSPITALS, strict=True)]
+    frame = pd.concat(hospitals, ignore_index=True)
+    frame.index += 1
+    return frame
+
+
+def _processed(path: Path) -> DataFrame:
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(path, header=None, na_values=MISSING)
+    except (FileNotFoundError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise TableError(f"'{path}' is not there or is not as UCI has it ({error}); get it again") from error
+    numbers = all(pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes)
+    if len(frame.columns) != len(IN_ORDER) or not numbers:
+        raise TableError(f"'{path}' should have {len(IN_ORDER)} numbers in each line, and no header; get it again")
+    return frame.set_axis(list(IN_ORDER), axis=1)
