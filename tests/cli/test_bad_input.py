@@ -44,7 +44,10 @@ MISTAKES = {
     "resume and fresh": (["bench", "rotated-digits", "--out", "x", "--resume", "--fresh"], "one of the two"),
     "resume of nothing": (["bench", "rotated-digits", "--out", "nowhere", "--resume"], "no bench in 'nowhere'"),
     "a file of methods that is not there": (["bench", "rotated-digits", "--use", "no.py"], "no file 'no.py'"),
-    "json to nowhere": (["bench", "rotated-digits", "--json", "no/where.json"], "lies in one that is not there"),
+    "json to nowhere": (
+        ["bench", "rotated-digits", "--json", "no/where.json"],
+        "there is no folder 'no' to write 'where.json' into",
+    ),
     "an empty list of methods": (["bench", "rotated-digits", "-a", ""], "--algorithms is empty"),
     "a report of nothing": (["report", "nowhere"], "there is no bench in 'nowhere'"),
     "a list of something else": (["list", "methods"], "there is no list of 'methods'"),

@@ -190,6 +190,15 @@ def test_rows_without_a_label_can_be_left_out(farfield: Command, tmp_path: Path)
     assert "note: left out what has no label: row 3" in ran.err
 
 
+def test_no_file_of_results_replaces_the_rows(farfield: Command, model: Path, tmp_path: Path) -> None:
+    rows = write(visits(), tmp_path / "new.csv")
+    before = rows.read_bytes()
+    for command in (["bench", "--data", "new.csv", *COLUMNS, *SMALL], ["evaluate", "model", "new.csv"]):
+        ran = farfield(*command, "--json", "new.csv")
+        assert (ran.code, rows.read_bytes()) == (2, before)
+        assert "--json: 'new.csv' is what is read" in ran.err
+
+
 def test_predictions_are_written_whole_and_never_over_the_rows(
     farfield: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,8 +206,8 @@ def test_predictions_are_written_whole_and_never_over_the_rows(
     before = rows.read_bytes()
     ran = farfield("predict", "model", "new.csv", "--to", "new.csv")
     assert (ran.code, rows.read_bytes()) == (2, before)
-    assert "'new.csv' is the file to predict" in ran.err
-    assert "in one that is not there" in farfield("predict", "model", "new.csv", "--to", "no/where.csv").err
+    assert "--to: 'new.csv' is what is read" in ran.err
+    assert "there is no folder 'no' to write" in farfield("predict", "model", "new.csv", "--to", "no/where.csv").err
     ran = farfield("predict", "model", "new.csv", "--to", "out.csv")
     assert (ran.code, ran.out, ran.err) == (0, "", "60 rows: out.csv\n")
     written = (tmp_path / "out.csv").read_bytes()

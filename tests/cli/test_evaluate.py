@@ -50,7 +50,7 @@ def test_it_prints_a_line_a_domain_and_writes_the_figures(farfield: Command, tmp
         (["nowhere.csv"], "there is no file 'nowhere.csv'"),
         (["visits.csv", "--label", "dyed"], "did you mean 'died'?"),
         (["visits.csv", "--domain", "clinic"], "there is no column 'clinic' for the domain"),
-        (["visits.csv", "--json", "no/where.json"], "lies in one that is not there"),
+        (["visits.csv", "--json", "no/where.json"], "there is no folder 'no' to write 'where.json' into"),
         (["empty"], "'empty' is a folder, and this model was trained on rows of a table"),
     ],
 )
@@ -84,5 +84,22 @@ def test_folders_of_images_tell_class_and_domain(
     assert one["metrics"] == pytest.approx(ulm["metrics"])
     assert farfield("evaluate", "m", "new/ulm/cat", "--json", "cat.json").code == 0
     assert json.loads((tmp_path / "cat.json").read_text())["by_class"]["cat"]["rows"] == 3
+    files = [str(path) for path in sorted((tmp_path / "new/ulm/cat").iterdir())]
+    assert farfield("evaluate", "m", *files, "--json", "files.json").code == 0
+    assert json.loads((tmp_path / "files.json").read_text()) == json.loads((tmp_path / "cat.json").read_text())
     wrong = farfield("evaluate", "m", "new", "--label", "animal")
     assert (wrong.code, "the folders' names tell both" in wrong.err) == (2, True)
+
+
+def test_the_column_that_figures_are_told_by_changes_nothing_about_the_rows(farfield: Command, tmp_path: Path) -> None:
+    ward = visits(90)["age"].gt(60).map({True: "01", False: "02"})
+    write(visits(90).assign(ward=ward, floor="007"), tmp_path / "v.csv")
+    columns = ("--label", "died", "--domain", "hospital", "--categorical", "ward", "--drop", "floor")
+    assert farfield("train", "--data", "v.csv", *columns, "--rounds", "2", "--out", "m").code == 0
+    told = {}
+    for domain in ("hospital", "ward", "floor"):
+        assert farfield("evaluate", "m", "v.csv", "--domain", domain, "--json", "e.json").code == 0
+        told[domain] = json.loads((tmp_path / "e.json").read_text())
+    assert told["ward"]["metrics"] == pytest.approx(told["hospital"]["metrics"])
+    assert told["floor"]["metrics"] == pytest.approx(told["hospital"]["metrics"])
+    assert {d["name"] for d in told["ward"]["domains"]} == {"1", "2"}, "as the model reads the column"

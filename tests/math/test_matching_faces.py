@@ -13,6 +13,10 @@ def _equal(clients: int) -> torch.Tensor:
     return torch.full((clients,), 1.0 / clients, dtype=torch.float64)
 
 
+def _first(clients: int) -> torch.Tensor:
+    return torch.eye(clients, dtype=torch.float64)[0]
+
+
 def _settled(updates: torch.Tensor, kappa: float) -> torch.Tensor:
     mean = updates.mean(dim=0)
     return settle(updates @ updates.T, updates @ mean, kappa * float(mean.norm()), _equal(len(updates)))
@@ -52,9 +56,10 @@ def test_the_search_is_short_with_many_clients_in_few_dimensions(monkeypatch: py
 def test_updates_that_can_cancel_end_on_the_simplex_and_are_certified() -> None:
     updates = _updates(30, 3, seed=5)
     updates = torch.cat([updates, -updates])
-    gamma = settle(updates @ updates.T, updates @ updates[0], 2.0 * float(updates[0].norm()), _equal(60))
+    gamma = settle(updates @ updates.T, updates @ updates[0], 2.0 * float(updates[0].norm()), _first(60))
     assert bool((gamma >= 0).all())
     assert float(gamma.sum()) == pytest.approx(1.0)
+    assert float((gamma @ updates).norm()) < 1e-6, "with κ > 1 nothing is better than to cancel"
     matching = matching_direction(updates, kappa=2.0, reference=updates[0])
     assert matching.gap <= 1e-9 * float(updates.norm() ** 2)
 

@@ -153,6 +153,28 @@ def test_what_had_no_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert caught.value.filename == str(rows)
 
 
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "real.csv").write_bytes(b"old")
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    write_atomic(tmp_path / "link.csv", b"new")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    with open(os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        write_atomic(tmp_path / "pipe", b"through")
+        assert reader.read() == b"through"
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_name_may_be_as_long_as_names_may_be_and_no_other_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 250 + ".csv")
+    write_atomic(path, b"new")
+    assert path.read_bytes() == b"new"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomic(tmp_path / "no" / "where.csv", b"new")
+    assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / "no" / "where.csv"), None)
+
+
 def test_a_row_that_the_disk_takes_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))

@@ -215,6 +215,14 @@ def test_numbers_here_and_text_there_name_the_site_and_the_text() -> None:
     assert (said.sites, said.column) == (("zurich",), "age")
 
 
+def test_dates_here_and_a_word_among_them_there_are_left_out_as_from_the_joined_table() -> None:
+    days = [f"2021-03-{day:02d}" for day in range(1, 7)]
+    told = {"a": site(age=AGES, seen=days), "b": site(age=AGES, seen=days), "c": site(age=AGES, seen=[*days[1:], "?!"])}
+    agreed = agree(told)
+    assert [column.name for column in agreed.columns] == ["age"]
+    assert agreed.notes[0].startswith("column 'seen' was left out: it holds no numbers, texts or true and false")
+
+
 def test_true_and_false_may_be_written_as_one_and_zero() -> None:
     agreed = agree({"a": site(f=[True, False] * 3), "b": site(f=[1, 0] * 3), "c": site(f=[0] * 6)})
     assert [column.kind for column in agreed.columns] == ["boolean"]

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -92,6 +95,28 @@ def test_labels_may_be_the_names_of_classes() -> None:
     assert (given.classes, given.domain("a").y.tolist()) == (("y", "n", "z"), [0, 1] * 4)
     with pytest.raises(UserError, match="the label 'w' in row 2, which is none of the classes y, n"):
         task_from_arrays("c", {"a": (X, ["y", "w"] * 4)}, classes=["y", "n"])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.Series(["n", "y"] * 4),
+        pd.Series(["n", "y"] * 4).to_numpy(dtype=object),
+        pd.Categorical(["n", "y"] * 4),
+        np.array([b"n", b"y"] * 4),
+        ("n", "y") * 4,
+    ],
+)
+def test_names_of_classes_may_come_in_any_container(labels: Any) -> None:
+    task = task_from_arrays("c", {"a": (X, labels)})
+    assert (task.classes, task.domain("a").y.tolist()) == (("n", "y"), [0, 1] * 4)
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), 3])
+@pytest.mark.parametrize("kind", [list, pd.Series])
+def test_a_label_that_is_no_name_among_names_is_refused_by_its_row(gap: object, kind: Any) -> None:
+    with pytest.raises(UserError, match=r"domain 'a' has the label (None|nan|3) in row 3, where the name of a class"):
+        task_from_arrays("c", {"a": (X, kind(["n", "y", gap, "y", "n", "y", "n", "y"]))})
 
 
 def test_images_with_their_channels_last_are_asked_about() -> None:

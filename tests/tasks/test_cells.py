@@ -11,6 +11,7 @@ import pytest
 from farfield.errors import UserError
 from farfield.tasks import Task, load_table
 from farfield.tasks.own.cells import found_type, nearly_numbers
+from farfield.tasks.own.preparation import TablePreparation
 from tests.tasks.tables import visits, write
 
 
@@ -44,7 +45,21 @@ def test_dates_are_dates_however_many_differ(cells: list[object], repeated: int)
     assert found_type(pd.Series(cells * repeated, dtype=object)) == "date"
 
 
-@pytest.mark.parametrize("cells", [["2021-03-04", "soon"], ["1-2", "3-4"], ["10.0.0.1"], ["2021-03/04"], ["1/2"]])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2021-03-04", "soon"],
+        ["1-2", "3-4"],
+        ["10.0.0.1"],
+        ["2021-03/04"],
+        ["1/2"],
+        ["84.71.30"],
+        ["40-47-84"],
+        ["1.0.3", "1.2.10"],
+        ["2021-13-01"],
+        ["0.0.21"],
+    ],
+)
 def test_other_text_is_no_date(cells: list[str]) -> None:
     assert found_type(pd.Series(cells, dtype=object)) == "text"
 
@@ -82,7 +97,19 @@ def test_numbers_written_in_another_way_are_named(cells: list[str], phrase: str)
     assert phrase in said
 
 
-@pytest.mark.parametrize("cells", [["a", "b"], ["T1", "T2"], ["1st", "2nd", "3rd"], ["1", "2"], ["20-30", "30-40"]])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["a", "b"],
+        ["T1", "T2"],
+        ["1st", "2nd", "3rd"],
+        ["1", "2"],
+        ["20-30", "30-40"],
+        ["10.0.0.1", "10.0.0.2"],
+        ["2021.03.04", "soon"],
+        ["1.2.3", "1.10.0"],
+    ],
+)
 def test_categories_and_plain_numbers_are_not_doubted(cells: list[str]) -> None:
     assert nearly_numbers(pd.Series(cells * 20, dtype=object)) is None
 
@@ -102,6 +129,37 @@ def test_decimal_commas_are_read_wherever_a_comma_parts_no_cells(tmp_path: Path,
     task = load_table(path, label="y", domain="hosp")
     first = task.domain("a").x[1].tolist()
     assert first == [3.3, float(second.format(3).replace(",", "."))]
+    assert "a comma was read as the decimal sign: '0,0' of column 'age' is 0" in task.notes
+
+
+def cells_in(path: Path, separator: str, cells: list[str]) -> Task:
+    rows = [f"{'abc'[i % 3]}{separator}{cells[i % len(cells)]}{separator}{'yn'[i % 2]}" for i in range(60)]
+    header = separator.join(["hosp", "dose", "y"])
+    return load_table(text_file(path, "\n".join([header, *rows]) + "\n"), label="y", domain="hosp")
+
+
+@pytest.mark.parametrize("separator", ["\t", "|"])
+def test_a_comma_that_may_part_thousands_is_no_decimal_sign_by_itself(tmp_path: Path, separator: str) -> None:
+    task = cells_in(tmp_path / "t.csv", separator, ["950", "1,200", "12,345"])
+    assert isinstance(task.preparation, TablePreparation)
+    assert task.preparation.columns[0].levels == ("1,200", "12,345", "950")
+    assert "thousands apart, such as '1,200' in row 2" in task.notes[0]
+    one_more = cells_in(tmp_path / "u.csv", separator, ["950", "1,200", "12,345", "0,5"])
+    assert sorted({float(v) for d in one_more.domains for v in d.x[:, 0]}) == [0.5, 1.2, 12.345, 950.0]
+
+
+def test_between_semicolons_a_comma_is_the_decimal_sign_and_a_note_says_so(tmp_path: Path) -> None:
+    task = cells_in(tmp_path / "t.csv", ";", ["950", "1,200", "12,345"])
+    assert sorted({float(v) for d in task.domains for v in d.x[:, 0]}) == [1.2, 12.345, 950.0]
+    assert task.notes[0] == "a comma was read as the decimal sign: '1,200' of column 'dose' is 1.2"
+
+
+@pytest.mark.parametrize("age", ["{},5", "{}.5"])
+def test_true_and_false_stay_what_they_are_beside_decimal_commas(tmp_path: Path, age: str) -> None:
+    rows = [f"{1 + i % 3};{age.format(i)};{'True' if i % 2 else 'False' if i % 5 else ''}" for i in range(60)]
+    path = text_file(tmp_path / "t.csv", "\n".join(["site;age;died", *rows]) + "\n")
+    task = load_table(path, label="died", domain="site", drop_missing_labels=True)
+    assert task.classes == ("False", "True")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +181,59 @@ def test_a_named_index_of_a_parquet_file_is_a_column(tmp_path: Path) -> None:
     plain = read(visits(), tmp_path)
     indexed = read(visits().set_index("hospital"), tmp_path, "indexed.parquet")
     assert indexed.domain_names == plain.domain_names
+
+
+@pytest.mark.parametrize("by", [["hospital"], ["hospital", "ward"]])
+def test_an_index_that_is_a_column_as_well_is_read_once(tmp_path: Path, by: list[str]) -> None:
+    plain = read(visits(), tmp_path)
+    indexed = read(visits().set_index(by, drop=False), tmp_path, "indexed.parquet")
+    assert indexed.preparation == plain.preparation
+
+
+def test_a_level_of_the_index_without_a_name_is_no_column(tmp_path: Path) -> None:
+    frame = visits()
+    frame.index = pd.MultiIndex.from_arrays([frame.pop("hospital"), range(60)], names=["hospital", None])
+    assert read(frame, tmp_path, "indexed.parquet").preparation == read(visits(), tmp_path).preparation
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [(["a"], "text"), (["2021-03-04", "soon"], "text"), ([True, False], "boolean"), ([1, 2], "text")],
+)
+def test_pandas_categories_are_told_by_their_cells(tmp_path: Path, cells: list[object], found: str) -> None:
+    column = pd.Series(np.resize(np.array(cells, dtype=object), 60), dtype="category")
+    assert found_type(column) == found
+    read(visits().assign(more=column), tmp_path, "visits.parquet")
+
+
+def test_large_numbers_that_differ_are_not_called_constant(tmp_path: Path) -> None:
+    notes = read(visits().assign(code=2**53 + np.arange(60) % 2), tmp_path).notes
+    assert not any("every row has the value" in note for note in notes)
+
+
+def test_a_typo_in_the_label_is_named(tmp_path: Path) -> None:
+    grades = [str(number % 2) for number in range(60)]
+    grades[10] = "O"
+    task = read(visits().assign(died=grades), tmp_path)
+    assert task.classes == ("0", "1", "O")
+    assert (
+        "the label 'died' was taken as 3 classes: it holds text, most of them numbers, but row 11 has" in task.notes[0]
+    )
+    amounts = [str(1000 + number) for number in range(60)]
+    amounts[10] = "1o10"
+    path = write(visits().assign(died=amounts), tmp_path / "amounts.csv")
+    with pytest.raises(UserError, match=r"60 classes in 60 rows; .*mend the label, .* row 11 has text such as '1o10'"):
+        load_table(path, label="died", domain="hospital")
+    with pytest.raises(
+        UserError, match=r"holds text, .* row 11 has text such as '1o10' .* a regression cannot predict"
+    ):
+        load_table(path, label="died", domain="hospital", kind="regression")
+
+
+def test_a_long_line_is_told_against_the_header(tmp_path: Path) -> None:
+    path = text_file(tmp_path / "t.csv", "a,b,c\n1,2,3,4\n1,2,3,4,5\n")
+    with pytest.raises(UserError, match=r"line 3 of 't.csv' has 5 cells, and its header names 3 columns"):
+        load_table(path, label="a", domain="b")
 
 
 def test_utf_16_is_named(tmp_path: Path) -> None:

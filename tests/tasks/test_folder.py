@@ -23,7 +23,8 @@ from farfield.tasks import load_folder
 from farfield.tasks.images import cache as array_cache
 from farfield.tasks.images import pixels
 from farfield.tasks.images.files import ImageError, decode
-from farfield.tasks.images.layouts import list_folder
+from farfield.tasks.images.image_files import find_files
+from farfield.tasks.images.layouts import list_classes, list_folder
 from farfield.tasks.own.folder import at_size
 from tests.tasks.image_files import make_folder, picture, save
 
@@ -386,8 +387,35 @@ def test_pictures_that_are_not_read_are_counted_and_named(tmp_path: Path) -> Non
     assert load_folder(root).notes == (
         f"1 images lie directly in '{root}', in no domain, and were left out",
         "2 pictures are of a kind that is not read and were left out ('north/cat/a.HEIC', …); save them as png or jpg",
-        "1 links lead to no file and were left out ('south/dog/gone.png')",
+        "1 links lead nowhere and were left out ('south/dog/gone.png')",
     )
+
+
+def test_whatever_is_passed_over_is_told_of_at_every_level(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "sites")
+    (root / "away").symlink_to(tmp_path / "not-mounted")
+    (root / "north" / "bird").symlink_to(tmp_path / "not-mounted")
+    for place in (root, root / "north", root / "north" / "cat"):
+        (place / "phone.heic").write_bytes(b"anything")
+    assert load_folder(root).notes == (
+        "3 pictures are of a kind that is not read and were left out ('north/cat/phone.heic', …); save them as png or "
+        "jpg",
+        "2 links lead nowhere and were left out ('away', …)",
+    )
+    site = list_classes(root / "north", "north")
+    assert site.notes == (
+        "2 pictures are of a kind that is not read and were left out ('cat/phone.heic', …); save them as png or jpg",
+        "1 links lead nowhere and were left out ('bird')",
+    )
+    assert find_files([root]).notes == load_folder(root).notes
+
+
+@pytest.mark.parametrize("look", [load_folder, lambda root: list_classes(root, "a"), lambda root: find_files([root])])
+def test_a_folder_of_pictures_that_are_not_read_says_why_there_are_none(tmp_path: Path, look: Any) -> None:
+    (tmp_path / "a" / "cat").mkdir(parents=True)
+    (tmp_path / "a" / "cat" / "1.heic").write_bytes(b"anything")
+    with pytest.raises(ImageError, match=r"there are no images in .*; 1 pictures are of a kind that is not read"):
+        look(tmp_path)
 
 
 def test_a_link_back_to_its_own_folder_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from farfield.tasks.data_folder.catalogue import CATALOGUE, UnknownDataSet, data_set
@@ -118,6 +119,15 @@ def test_a_table_is_known_by_its_columns_and_refused_without_one_of_them(data: P
             import_path(lacking, name)
     assert list(data.iterdir()) == []
     assert import_path(tmp_path / "downloaded.csv").path == data / "heart_disease.csv"
+
+
+@pytest.mark.parametrize("name", ["heart.parquet", "heart.csv.gz"])
+def test_a_table_of_another_kind_of_file_is_refused(data: Path, tmp_path: Path, name: str) -> None:
+    frame = pd.DataFrame({column: [1, 2] for column in heart_disease.COLUMNS})
+    frame.to_parquet(tmp_path / name) if name.endswith("parquet") else frame.to_csv(tmp_path / name, index=False)
+    with pytest.raises(NotRecognised, match=r"heart-disease is kept as heart_disease\.csv, and '.*' is another kind"):
+        import_path(tmp_path / name, "heart-disease")
+    assert list(data.iterdir()) == []
 
 
 def test_what_is_not_recognised_can_be_named(data: Path, tmp_path: Path) -> None:

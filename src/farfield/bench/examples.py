@@ -87,7 +87,7 @@ def _images(
         if path not in images:
             raise ExamplesError(f"'{path}' is no image, and {what}: give images, or one file of arrays")
     found = find_files(paths)
-    return Examples(read_files(found, way), files=found.paths)
+    return Examples(read_files(found, way), found.notes, found.paths)
 
 
 def from_array(

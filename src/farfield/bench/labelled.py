@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +65,12 @@ class Reader:
         return Labelled(examples.x, labels, domains, examples.notes)
 
     def _table(self, path: Path, label: str | None, domain: str | None) -> Labelled:
-        other = self.preparation.other if isinstance(self.preparation, FittedTable) else ()
-        frame = read_frame(path, texts=[domain] if domain is not None else other[1:2])
+        table = self.preparation if isinstance(self.preparation, FittedTable) else None
+        other = () if table is None else table.other
+        inputs = {} if table is None else {fitted.column.name for fitted in table.columns}
+        # A domain's names stay as they are written, unless the model reads the column too.
+        named = [name for name in ([domain] if domain is not None else other[1:2]) if name not in inputs]
+        frame = read_frame(path, texts=named)
         label = label or next((name for name in other[:1] if name in frame.columns), None)
         if label is None and other:
             raise ExamplesError(
@@ -135,12 +140,13 @@ class Reader:
         if not files:
             raise ExamplesError(f"'{paths[0]}' has no labels: give a table, a .npz, or folders of images")
         known = set(self.classes)
-        if not any(Path(file).parts[:-1] for file in files) and paths[0].resolve().name not in known:
+        # Images that lie in no folder below it lie in the one around everything that was given.
+        top = Path(os.path.commonpath([p.resolve() if p.is_dir() else p.resolve().parent for p in paths])).name
+        if not any(Path(file).parts[:-1] for file in files) and top not in known:
             raise ExamplesError(
                 f"the images of '{paths[0]}' lie in no folder of a class, so nobody knows what they show: the layout "
                 f"is class/*.png, with the classes {', '.join(self.classes[:5])}{', …' if self.classes[5:] else ''}"
             )
-        top = paths[0].resolve().name if len(paths) == 1 and paths[0].is_dir() else ""
         labels, domains = [], []
         for file in files:
             folders = Path(file).parts[:-1] or (top,)

@@ -34,6 +34,7 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.images import Features, ImageSize
+from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.settings import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
@@ -147,8 +148,7 @@ def bench(
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
-    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
-        raise UserError(f"--json: '{json_file}' is a folder, or lies in one that is not there")
+    check_output("--json", json_file, [data])
     for option, value in (("--algorithms", algorithms), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
             raise UserError(f"{option} is empty; leave it away for the default")

@@ -10,7 +10,7 @@ import typer
 from farfield.bench.evaluating import evaluate as evaluate_model
 from farfield.cli.console import output
 from farfield.cli.data_options import print_notes
-from farfield.errors import UserError
+from farfield.cli.output_file import check_output
 
 
 def evaluate(
@@ -46,8 +46,7 @@ def evaluate(
     a folder of images, class/*.png or domain/class/*.png; arrays, .npz with x and y, or .npy with --label FILE.npy.
     Figures are for all rows and, where the data names several domains, for each. Rows are counted from 1.
     """
-    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
-        raise UserError(f"--json: '{json_file}' is a folder, or lies in one that is not there")
+    check_output("--json", json_file, [*data, *(Path(name) for name in (label, domain) if name is not None)])
     result = evaluate_model(model, *data, label=label, domain=domain)
     print_notes(result.notes)
     if json_file is not None:

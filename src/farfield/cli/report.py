@@ -9,6 +9,7 @@ import typer
 
 from farfield.bench.api import BenchResult
 from farfield.cli.console import output
+from farfield.cli.output_file import check_output
 from farfield.cli.settings import Metric
 from farfield.report.collect import collect
 
@@ -21,6 +22,7 @@ def report(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write a row a run to this file.")] = None,
 ) -> None:
     """Write the report of a bench, finished or not, and print its table."""
+    check_output("--json", json_file)
     result = BenchResult(collect(folder, "report"), metric)
     if json_file is not None:
         result.json(json_file)

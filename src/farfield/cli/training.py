@@ -37,9 +37,9 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.images import Features, ImageSize
+from farfield.cli.output_file import check_output
 from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.cli.settings import communication_list, parse_settings
-from farfield.errors import UserError
 from farfield.records.atomic import write_atomic
 
 
@@ -177,8 +177,7 @@ def predict(
     DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array. Rows are
     counted from 1, the first below the header, here as in all messages.
     """
-    if to is not None:
-        _check_place(to, data)
+    check_output("--to", to, data)
     trained = load_model(model)
     examples = trained.read(*data)
     outputs = trained.outputs(examples.x)
@@ -190,13 +189,6 @@ def predict(
     _write(text, examples.files, trained.classes, outputs)
     write_atomic(to, text.getvalue().encode())
     messages.print(f"{len(outputs):,} {'images' if examples.files else 'rows'}: {escape(str(to))}", highlight=False)
-
-
-def _check_place(to: Path, data: Sequence[Path]) -> None:
-    if any(path.exists() and to.exists() and path.samefile(to) for path in data):
-        raise UserError(f"--to: '{to}' is the file to predict; name another, or its rows would be gone")
-    if to.is_dir() or not to.absolute().parent.is_dir():
-        raise UserError(f"--to: '{to}' is a folder, or lies in one that is not there")
 
 
 def _write(to: TextIO, files: Sequence[str], classes: Sequence[str], outputs: Tensor) -> None:

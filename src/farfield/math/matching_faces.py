@@ -17,8 +17,8 @@ from math import inf, sqrt
 import torch
 from torch import Tensor
 
-# Relative to a client's squared norm: hides rounding in K.
-_RIDGE = 1e-13
+#: Relative to a client's squared norm: hides rounding in K.
+RIDGE = 1e-13
 _TOLERANCE = 1e-11
 
 
@@ -40,13 +40,12 @@ class _Lifted:
         squares = gram.diagonal()
         lift = float(squares.mean())
         sides = torch.stack([torch.ones_like(linear), linear], dim=1)
-        return _Lifted(gram + lift + torch.diag(_RIDGE * squares), lift, sides, radius)
+        return _Lifted(gram + lift + torch.diag(RIDGE * squares), lift, sides, radius)
 
     def minimiser(self, face: Tensor) -> Tensor | None:
         """The minimiser over the affine hull of `face`; None if its clients are dependent all the same.
 
-        It is nearest + τ·turn, where nearest is the hull's point next to the origin, and c·τ the length of the sum:
-        its squared length is rest + τ²·reach. If reach ≥ c², f falls without end, and a long way will do.
+        It is nearest + τ·turn, where nearest is the hull's point next to the origin.
         """
         sides = self.sides[face]
         factor, failed = torch.linalg.cholesky_ex(self.gram[face][:, face])
@@ -55,11 +54,20 @@ class _Lifted:
         solved = torch.cholesky_solve(sides, factor)
         (total, shift), (_, power) = (sides.T @ solved).tolist()
         rest = max(1.0 / total - self.lift, 0.0)
-        room = self.radius**2 - (power - shift**2 / total)
-        tau = sqrt(rest / room) if room > 1e-14 * self.radius**2 else 16.0 * sqrt(rest + self.lift) / self.radius
+        tau = balance(rest, power - shift**2 / total, self.radius, sqrt(rest + self.lift))
         ones, against = solved.unbind(dim=1)
         minimiser: Tensor = ones * ((1.0 + tau * shift) / total) - tau * against
         return minimiser
+
+
+def balance(rest: float, reach: float, radius: float, length: float) -> float:
+    """The τ at which c·τ is the length of a hull's point whose squared length is rest + τ²·reach.
+
+    There f is least on the hull. If reach ≥ c² no τ does it, f falls without end that way, and a long one, by a
+    `length` in the problem, is as good as any.
+    """
+    room = radius**2 - reach
+    return sqrt(rest / room) if room > 1e-14 * radius**2 else 16.0 * length / radius
 
 
 def settle(gram: Tensor, linear: Tensor, radius: float, gamma: Tensor) -> Tensor:

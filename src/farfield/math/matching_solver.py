@@ -22,12 +22,10 @@ from math import inf, isinf, sqrt
 import torch
 from torch import Tensor
 
-from farfield.math.matching_faces import settle
+from farfield.math.matching_faces import RIDGE, balance, settle
 
 # How far along the way to the hull's minimiser to look; negative weights are cut off at zero.
 _FRACTIONS = torch.tensor([1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3], dtype=torch.float64).unsqueeze(1)
-# Relative to a client's squared norm: hides rounding in K, so that dependent clients make no noise.
-_RIDGE = 1e-13
 _ROUNDING = 4e-16
 _TOLERANCE = 1e-13
 _LIMIT = 500
@@ -157,7 +155,7 @@ def _towards_hull(problem: SimplexProblem, at: _Points, members: Tensor) -> Tens
     gram, norms = problem.gram[index][:, index], problem.gram.diagonal()[index]
     pivot = int(norms.argmin())
     matrix = gram - gram[pivot] - gram[:, pivot].unsqueeze(1) + gram[pivot, pivot]
-    matrix.diagonal().add_(_RIDGE * norms + 1e-30 * norms.max())
+    matrix.diagonal().add_(RIDGE * norms + 1e-30 * norms.max())
     matrix[pivot], matrix[:, pivot], matrix[pivot, pivot] = 0.0, 0.0, 1.0
     sides = torch.stack([at.products, problem.linear], dim=1)[index]
     sides = sides - sides[pivot]
@@ -167,18 +165,12 @@ def _towards_hull(problem: SimplexProblem, at: _Points, members: Tensor) -> Tens
     moves = -torch.cholesky_solve(sides, factor)
     moves[pivot] = -moves.sum(dim=0)
 
-    # γ + shorten + τ·turn is the hull's minimiser of ½γᵀKγ + τ·bᵀγ. Its squared length is rest + τ²·reach, and c·τ
-    # must equal its length. If reach ≥ c² no τ does, f falls without end in that direction, and a long step is as
-    # good as any.
+    # γ + shorten + τ·turn is the hull's minimiser of ½γᵀKγ + τ·bᵀγ, and its squared length is rest + τ²·reach.
     rest, reach = (sides * moves).sum(dim=0).tolist()
     rest, reach = float(at.length) ** 2 + rest, -reach
     shorten, turn = at.gamma.new_zeros(2, at.gamma.numel()).index_copy_(1, index, moves.T.contiguous())
     current = float(at.length) / problem.radius
-    room = problem.radius**2 - reach
-    if room > 1e-14 * problem.radius**2:
-        tau = sqrt(max(rest, problem.smoothing**2) / room)
-    else:
-        tau = 16.0 * current
+    tau = balance(max(rest, problem.smoothing**2), reach, problem.radius, float(at.length))
     direction = shorten + tau * turn
     ahead = torch.cat([at.gamma + _FRACTIONS * direction, (at.gamma + shorten + current * turn).unsqueeze(0)])
     return torch.cat([_feasible(ahead), _line_search(problem, at, direction)])

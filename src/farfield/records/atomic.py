@@ -11,8 +11,15 @@ from typing import Any
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file in one step. A reader sees the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """Replace a file in one step. A reader sees the old content or the new, never a part.
+
+    A link stays one. A pipe or a device is written to as it is.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    place, path = path, Path(os.path.realpath(path))
+    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.partial")
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -21,15 +28,15 @@ def write_atomic(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        _name_file(error, path)
+        _name_file(error, place, temporary)
         raise
     _sync_folder(path.parent)
 
 
-def _name_file(error: BaseException, path: Path) -> None:
-    """A full disk does not say which file it had no room for."""
-    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-        error.filename = str(path)
+def _name_file(error: BaseException, path: Path, temporary: Path | None = None) -> None:
+    """A full disk does not say which file it had no room for, and nobody knows a temporary one."""
+    if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
+        error.filename, error.filename2 = str(path), None
 
 
 def _sync_folder(folder: Path) -> None:

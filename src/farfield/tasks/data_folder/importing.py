@@ -17,6 +17,7 @@ from farfield.tasks.data_folder.checksums import record_of, sums, write_record
 from farfield.tasks.data_folder.data_set import DataSet
 from farfield.tasks.data_folder.downloading import NoSpace
 from farfield.tasks.data_folder.store import data_folder
+from farfield.tasks.own.table_file import TEXT
 
 
 class NotRecognised(UserError):
@@ -83,6 +84,9 @@ def place_for(known: DataSet, path: Path) -> Path:
     if place is None:
         what = "a folder" if file else "a file"
         raise NotRecognised(f"{known.name} is {what} ({known.places[0]}), and '{path}' is not")
+    kinds = TEXT if place.endswith(".csv") else (Path(place).suffix,)
+    if file and path.suffix.lower() not in kinds:
+        raise NotRecognised(f"{known.name} is kept as {place}, and '{path}' is another kind of file; save it as such")
     return data_folder() / place
 
 

@@ -65,9 +65,9 @@ def open_task(task: str | Path | Task, *, features: str | None = None, image_siz
         return load_folder(task, size=image_size) if isinstance(task, Path) else at_size(_opened(task), image_size)
     backbone = _backbone(str(features))
     if backbone.endswith(".npz"):
-        return ready_features(task.name if isinstance(task, Path | Task) else task, _ready_path(backbone))
+        return ready_features(_name_of(task), _ready_path(backbone))
     if isinstance(task, Path):
-        return _of_images(task.resolve().name, listed(task), backbone, f"the images in {task.name}", "")
+        return _of_images(_name_of(task), listed(task), backbone, f"the images in {task.name}", "")
     if isinstance(task, Task):
         return with_features(task, backbone)
     try:
@@ -77,6 +77,10 @@ def open_task(task: str | Path | Task, *, features: str | None = None, image_siz
         if ready is None:
             raise
         return ready_features(task, ready)
+
+
+def _name_of(task: str | Path | Task) -> str:
+    return task.name if isinstance(task, Task) else task.resolve().name if isinstance(task, Path) else task
 
 
 def _opened(task: str | Path | Task) -> Task:

@@ -17,7 +17,7 @@ from farfield.models import WeightsError
 from farfield.tasks.data_folder.store import cache_folder
 from farfield.tasks.images.features import FeatureError, array_features, file_features, frozen
 from farfield.tasks.images.files import ImageError, ImageInput, ImageSet
-from farfield.tasks.images.layouts import images_in
+from farfield.tasks.images.layouts import images_in, unread_notes
 from farfield.tasks.images.pixels import decoded
 
 #: Examples of more bytes than this go to a file that vanishes with them, so that a folder need not fit into memory.
@@ -30,11 +30,16 @@ def find_files(paths: Sequence[Path]) -> ImageSet:
     A file that is named is taken whatever its name ends in; in folders the ending decides, as in training.
     """
     found: dict[str, None] = {}
+    notes: list[str] = []
     for path in paths:
         if path.is_dir():
-            inner = images_in(path)
+            unread: list[Path] = []
+            inner = images_in(path, unread)
+            passed_over = unread_notes(path, unread)
             if not inner:
-                raise ImageError(f"there are no images in '{path}' (png, jpg, bmp, webp, gif, tiff, …), at any depth")
+                none = f"there are no images in '{path}' (png, jpg, bmp, webp, gif, tiff, …), at any depth"
+                raise ImageError("; ".join([none, *passed_over]))
+            notes += passed_over
             found |= dict.fromkeys(os.path.abspath(image) for image in inner)
         elif path.is_file():
             found[os.path.abspath(path)] = None
@@ -44,7 +49,7 @@ def find_files(paths: Sequence[Path]) -> ImageSet:
     names = tuple(Path(os.path.relpath(image, root)).as_posix() for image in found)
     shown = Path(root).relative_to(Path.cwd()) if Path(root).is_relative_to(Path.cwd()) else Path(root)
     labels = np.zeros(len(names), dtype=np.int64)
-    return ImageSet(shown, names, labels, domains=("",), sizes=(len(names),), classes=())
+    return ImageSet(shown, names, labels, domains=("",), sizes=(len(names),), classes=(), notes=tuple(notes))
 
 
 def read_files(images: ImageSet, way: ImageInput) -> Tensor:

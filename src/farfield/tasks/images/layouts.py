@@ -54,18 +54,21 @@ def list_folder(
             found += [(domain, label, path.relative_to(root).as_posix()) for path in paths]
             if not paths:
                 notes.append(f"the folder '{class_folder.relative_to(root)}' holds no image and was passed over")
-        stray = len(_here(folder))
+        stray = len(_here(folder, unread))
         if stray and len(found) > before:
             notes.append(f"{stray} images lie directly in '{folder.relative_to(root)}', in no class, and were left out")
         if len(found) == before and known_domains is None:
             _refuse_shallow(root, folder)
             notes.append(f"the folder '{folder.relative_to(root)}' holds no class with images and was passed over")
+    stray = len(_here(top, unread))
+    passed_over = unread_notes(root, unread)
     if not found:
-        raise ImageError(f"there are no images in '{root}' in the expected layout: {EXPECTED}")
-    stray = len(_here(top))
+        raise ImageError(
+            "; ".join([f"there are no images in '{root}' in the expected layout: {EXPECTED}", *passed_over])
+        )
     if stray:
         notes.append(f"{stray} images lie directly in '{top}', in no domain, and were left out")
-    notes += _unread_notes(root, unread)
+    notes += passed_over
     order = tuple(domains) if domains is not None else None
     return build(root, found, notes=notes, domains=order)
 
@@ -74,11 +77,17 @@ def list_classes(root: Path, domain: str) -> ImageSet:
     """The images of one domain's folder: `class/*.png`, with the levels between that `list_folder` understands."""
     if not root.is_dir():
         raise ImageError(f"'{root}' is no folder; give one that holds class/*.png")
-    listed = ((folder, images_in(folder)) for folder in _class_folders(root))
+    unread: list[Path] = []
+    listed = [(folder, images_in(folder, unread)) for folder in _class_folders(root)]
     found = [(domain, folder.name, path.relative_to(root).as_posix()) for folder, paths in listed for path in paths]
+    stray = len(_here(root, unread))
+    notes = unread_notes(root, unread)
     if not found:
-        raise ImageError(f"there are no images in '{root}' in the expected layout: class/*.png (or jpg, bmp, webp, …)")
-    return build(root, found)
+        expected = "class/*.png (or jpg, bmp, webp, …)"
+        raise ImageError("; ".join([f"there are no images in '{root}' in the expected layout: {expected}", *notes]))
+    if stray:
+        notes.insert(0, f"{stray} images lie directly in '{root}', in no class, and were left out")
+    return build(root, found, notes=notes)
 
 
 def _refuse_shallow(root: Path, folder: Path) -> None:
@@ -131,9 +140,14 @@ def _here(path: Path, unread: list[Path] | None = None) -> list[Path]:
         for entry in entries:
             if is_image(entry.name) and entry.is_file():
                 names.append(entry.name)
-            elif unread is not None and _suffix(entry.name) in (*SUFFIXES, *UNREAD) and not entry.is_dir():
+            elif unread is not None and not entry.is_dir() and (_suffix(entry.name) in UNREAD or _leads_nowhere(entry)):
                 unread.append(path / entry.name)
     return [path / name for name in sorted(names)]
+
+
+def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
+    """A link to an image, a class or a whole domain that is not there: a disk that is not mounted, say."""
+    return entry.is_symlink() and not entry.name.startswith(".") and not os.path.exists(entry.path)
 
 
 def images_in(folder: Path, unread: list[Path] | None = None) -> list[Path]:
@@ -141,7 +155,8 @@ def images_in(folder: Path, unread: list[Path] | None = None) -> list[Path]:
     return [*_here(folder, unread), *(path for inner in _folders(folder) for path in images_in(inner, unread))]
 
 
-def _unread_notes(root: Path, unread: list[Path]) -> list[str]:
+def unread_notes(root: Path, unread: list[Path]) -> list[str]:
+    """What is to be said of pictures that were passed over."""
     lost = sorted(path for path in unread if path.is_symlink() and not path.exists())
     strange = sorted(set(unread) - set(lost))
     notes = []
@@ -151,7 +166,7 @@ def _unread_notes(root: Path, unread: list[Path]) -> list[str]:
             "them as png or jpg"
         )
     if lost:
-        notes.append(f"{len(lost)} links lead to no file and were left out ({_first(root, lost)})")
+        notes.append(f"{len(lost)} links lead nowhere and were left out ({_first(root, lost)})")
     return notes
 
 

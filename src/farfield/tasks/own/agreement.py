@@ -122,8 +122,8 @@ def _check_kinds(column: str, parts: Parts) -> None:
     """Refuse a column that is of one kind here and of another there, where they cannot mean the same."""
     filled = {name: part for name, part in parts.items() if part.found != "nothing"}
     found = {part.found for part in filled.values()}
-    if len(found) < 2 or found == {"text", "category"}:
-        return
+    if len(found) < 2 or found == {"text", "category"} or found <= {"date", "other", "text"}:
+        return  # dates and a word in place of one are left out, wherever they lie
     numbers = [part for part in filled.values() if part.found == "number"]
     if found == {"boolean", "number"} and all(part.levels and set(part.levels) <= {"0", "1"} for part in numbers):
         return

@@ -90,8 +90,8 @@ def _numbered(
     classes: Sequence[str] | None, domains: Mapping[str, tuple[Any, Any]]
 ) -> tuple[Sequence[str] | None, Mapping[str, tuple[Any, Any]]]:
     """Labels that are names, as class numbers. Without `classes`, these are the names by the alphabet."""
-    texts = {domain: np.asarray(y) for domain, (_, y) in domains.items()}
-    if any(y.dtype.kind not in "US" or y.ndim != 1 for y in texts.values()):
+    texts = {domain: _as_names(domain, y) for domain, (_, y) in domains.items()}
+    if any(y.dtype.kind != "U" or y.ndim != 1 for y in texts.values()):
         return classes, domains
     names = sorted({str(name) for y in texts.values() for name in y}) if classes is None else list(classes)
     numbers = {name: number for number, name in enumerate(names)}
@@ -106,6 +106,23 @@ def _numbered(
             )
         made[domain] = (x, codes)
     return names, made
+
+
+def _as_names(domain: str, y: Any) -> NDArray[Any]:
+    """Labels as text where they are: from a data frame they are objects, from some files bytes."""
+    labels = np.asarray(y)
+    if labels.dtype.kind == "S":
+        return np.char.decode(labels, "utf-8")
+    if labels.dtype.kind == "U" and not isinstance(y, np.ndarray):
+        labels = np.asarray(y, dtype=object)  # of a list with a gap, numpy makes the text 'nan'
+    if labels.dtype.kind != "O" or labels.ndim != 1 or not any(isinstance(cell, str) for cell in labels):
+        return labels
+    for row, cell in enumerate(labels, start=1):
+        if not isinstance(cell, str):
+            raise ArrayError(
+                f"domain '{domain}' has the label {cell!r} in row {row}, where the name of a class belongs"
+            )
+    return labels.astype(str)
 
 
 def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:

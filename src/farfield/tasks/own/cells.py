@@ -7,6 +7,8 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from farfield.tasks.own.decision import FEW_LEVELS, Found
 from farfield.tasks.own.table_file import rows_named
 
@@ -15,30 +17,42 @@ if TYPE_CHECKING:
 
 #: 2021-03-04, 4.3.2021 or 3/4/21, with a time of day or without.
 _DATE = re.compile(
-    r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d{2}))"
+    r"(?:\d{4}(?P<dash>[-/.])(?P<month>\d{1,2})(?P=dash)(?P<day>\d{1,2})"
+    r"|(?P<one>\d{1,2})(?P<dot>[-/.])(?P<other>\d{1,2})(?P=dot)(?:\d{4}|\d{2}))"
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|[+-]\d{2}:?\d{2}|[AaPp][Mm])?)?"
 )
 #: 68 y, 70kg, < 5
 _WITH_UNIT = re.compile(r"[<>~≤≥]?\s*[+-]?\d+([.,]\d+)?\s*([^\W\d_]{1,6}|%)?")
 #: 61,26 or 1,234.50 or 1.234,56 or 1 234: numbers to a person.
-_OTHERWISE_WRITTEN = re.compile(r"[+-]?\d+([.,' \u00a0\u202f]\d+)+")
+_OTHERWISE_WRITTEN = re.compile(r"[+-]?(\d+,\d+|\d{1,3}([.,' \u00a0\u202f])\d{3}(\2\d{3})*([.,]\d+)?)")
 
 
 def found_type(series: Series) -> Found:
     """What a column holds, as far as its cells tell."""
-    known = series.dropna()
-    if not len(known):
+    if not series.notna().any():
         return "nothing"
     kind = series.dtype.kind
-    if kind == "b" or str(series.dtype) == "boolean" or known.map(lambda cell: isinstance(cell, bool)).all():
+    if kind in "biufMm":
+        return "boolean" if kind == "b" else "number" if kind in "iuf" else "date"
+    cells = list(series.dropna().astype(object))
+    if all(isinstance(cell, bool | np.bool_) for cell in cells):
         return "boolean"
-    if kind in "iuf":
-        return "number"
-    if kind in "Mm" or known.map(lambda cell: isinstance(cell, datetime.date | datetime.time)).all():
+    if all(isinstance(cell, datetime.date | datetime.time) for cell in cells):
         return "date"
-    if str(series.dtype) == "category" or known.map(lambda cell: isinstance(cell, str)).all():
-        return "date" if known.map(lambda cell: bool(_DATE.fullmatch(str(cell).strip()))).all() else "text"
-    return "number" if known.map(lambda cell: isinstance(cell, int | float | Decimal)).all() else "other"
+    if str(series.dtype) == "category" or all(isinstance(cell, str) for cell in cells):
+        return "date" if all(_is_date(str(cell).strip()) for cell in cells) else "text"
+    return "number" if all(isinstance(cell, int | float | Decimal) for cell in cells) else "other"
+
+
+def _is_date(text: str) -> bool:
+    """Codes may look like dates; few of them have a month and a day in every row."""
+    match = _DATE.fullmatch(text)
+    if match is None:
+        return False
+    if match["month"] is not None:
+        return 1 <= int(match["month"]) <= 12 and 1 <= int(match["day"]) <= 31
+    low, high = sorted((int(match["one"]), int(match["other"])))
+    return 1 <= low <= 12 and high <= 31
 
 
 def no_numbers(series: Series) -> Series:

@@ -128,6 +128,8 @@ def _few_numbers(series: Series, name: str) -> tuple[str, ...] | None:
     values = _numbers(series, Column(name, "number"))
     _refuse_infinite(series, name, values)
     different = np.unique(values[~np.isnan(values)])
+    if len(different) == 1 and series.nunique() > 1:
+        return None  # whole numbers so large that float64 does not tell them apart
     few = len(different) == 1 or bool(np.isin(different, (0, 1)).all())
     return tuple(_text(value) for value in different.tolist()) if few else None
 
@@ -145,7 +147,8 @@ def _describe(series: Series, name: str, categorical: bool) -> tuple[Column | No
         return column, _kept_note(series, observed, column)
     why = {
         "empty": "it has no values",
-        "odd": f"it holds {ODD.get(observed.found, '')}; add a column of numbers made from it to use it",
+        "odd": f"it holds {ODD.get(observed.found, '')}; add a column of numbers made from it to use it, or say "
+        f"--categorical '{name}' if it is a code",
         "constant": f"every row has the value {series.iloc[0]}",
         "names": f"it holds {observed.distinct} different texts in {observed.known} rows, "
         f"{nearly_numbers(series) or 'that is a name or an id rather than a category'}; say --drop '{name}' to agree, "

@@ -93,7 +93,7 @@ def decide(parts: Sequence[Observed]) -> tuple[Column | None, Reason | None]:
     levels = told_levels(parts)
     if not found:
         return None, "empty"
-    if found <= {"date", "other"}:
+    if found <= {"date", "other", "text"} and found != {"text"}:
         return None, "odd"
     if "boolean" in found and levels is not None:
         # Where one part has 0 and 1 and another true and false, they are the same two values.

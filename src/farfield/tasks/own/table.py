@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from farfield.models.spec import ModelSpec
+from farfield.tasks.own.cells import nearly_numbers
 from farfield.tasks.own.columns import as_text, describe_columns, encode, encode_unlabelled, observe_label
 from farfield.tasks.own.columns import levels_of as text_levels
 from farfield.tasks.own.copies import copies_noted
@@ -35,6 +36,7 @@ from farfield.tasks.own.groups import Codes, group_notes, groups_of_column
 from farfield.tasks.own.preparation import Column, FittedTable, TablePreparation
 from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import (
+    COMMA_NOTE,
     READ_AS_MISSING,
     TableError,
     need_columns,
@@ -107,7 +109,7 @@ def task_from_frame(
 ) -> Task:
     """The same from a data frame whose rows are numbered as messages shall count them."""
     _check_roles(frame, label, domain, drop, categorical, group)
-    notes: list[str] = []
+    notes = [frame.attrs[COMMA_NOTE]] if COMMA_NOTE in frame.attrs else []
     frame = with_labels(frame, label, drop_missing_labels, notes)
     frame = _with_domains(frame, domain, least_rows, notes)
     features = [column for column in frame.columns if column not in (label, domain, group, *drop)]
@@ -249,9 +251,11 @@ def _labels(
 ) -> tuple[TaskKind, tuple[str, ...], Tensor]:
     observed = observe_label(column, label)
     chosen = kind or label_kind([observed])
+    nearly = nearly_numbers(column) if observed.found == "text" else None
     if chosen == "regression":
         if observed.found == "text":
-            raise TableError(f"the label '{label}' holds text, which a regression cannot predict")
+            what = nearly or f"such as '{column.iloc[0]}'"
+            raise TableError(f"the label '{label}' holds text, {what}, which a regression cannot predict")
         y = encode_labels(column, label, ())
         if y.min() == y.max():
             raise TableError(f"the label '{label}' has the value {y[0]:g} in every row; there is nothing to learn")
@@ -262,8 +266,10 @@ def _labels(
     if len(classes) > 2 and 2 * len(classes) > len(column):
         raise TableError(
             f"the label '{label}' has {len(classes)} classes in {len(column)} rows; a class needs several rows, so "
-            "name another label column"
+            + (f"mend the label, {nearly}" if nearly else "name another label column")
         )
+    if nearly:
+        notes.append(f"the label '{label}' was taken as {len(classes)} classes: it holds text, {nearly}")
     if observed.whole and len(classes) > 2:
         notes.append(
             f"the whole numbers of the label '{label}' were taken as {len(classes)} classes; if they are amounts, say "

@@ -31,8 +31,12 @@ READ_AS_MISSING = "an empty cell, or a word that stands for one, such as NA, Non
 #: Row numbers that a message names before it says how many more there are.
 NAMED = 5
 #: What pandas says of a line that is too long.
-_UNEVEN = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
+_UNEVEN = re.compile(r"Expected \d+ fields in line (\d+), saw (\d+)")
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
+#: 1,200 may be twelve hundred as well.
+_PERHAPS_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*")
+#: Under this name a frame's attributes hold a sentence about its numbers with a decimal comma.
+COMMA_NOTE = "decimal comma"
 
 
 class TableError(UserError):
@@ -119,10 +123,11 @@ def _parquet(path: Path) -> DataFrame:
 
     try:
         frame = pd.read_parquet(path)
+        # A named index was a column before somebody made it the index, and may still be one as well.
+        levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
+        return frame.reset_index(level=levels) if levels else frame
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TableError(f"'{path.name}' is not a Parquet file that can be read: {_first_line(error)}") from error
-    # A named index was a column before somebody made it the index.
-    return frame.reset_index() if any(frame.index.names) else frame
 
 
 def _text(path: Path, texts: Sequence[str]) -> DataFrame:
@@ -144,8 +149,10 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
             header = pd.read_csv(path, nrows=1, header=None, dtype=str, na_filter=False, **options).iloc[0]
             options["dtype"] = {name: str for name in header if name.strip() in texts}
             frame = pd.read_csv(path, **options)
-            if separator != "," and _has_decimal_commas(frame):
+            commas = None if separator == "," else _decimal_commas(frame, texts, separator)
+            if commas is not None:
                 frame = _plain_numbers(pd.read_csv(path, decimal=",", **options), texts)
+                frame.attrs[COMMA_NOTE] = commas
     except UnicodeDecodeError as error:
         raise TableError(f"'{path.name}' is not UTF-8 text; save it as CSV in UTF-8") from error
     except pd.errors.EmptyDataError as error:
@@ -156,10 +163,10 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
         uneven = _UNEVEN.search(str(error))
         if uneven is None:
             raise TableError(f"'{path.name}' cannot be read as a table: {_first_line(error)}") from error
-        expected, line, saw = uneven.groups()
+        line, saw = uneven.groups()
         raise TableError(
-            f"line {line} of '{path.name}' has {saw} cells, and its header names {expected} columns; mend that line, "
-            "or put a cell that holds a separator into double quotes"
+            f"line {line} of '{path.name}' has {saw} cells, and its header names {len(header)} columns; mend that "
+            "line, or put a cell that holds a separator into double quotes"
         ) from error
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise TableError(f"'{path.name}' cannot be read as a table: {_first_line(error)}") from error
@@ -198,14 +205,24 @@ def _separator(path: Path, sample: str) -> str:
         return max(candidates, key=header.count)
 
 
-def _has_decimal_commas(frame: DataFrame) -> bool:
-    """Whether a column of text is one of numbers such as 3,14."""
+def _decimal_commas(frame: DataFrame, texts: Sequence[str], separator: str) -> str | None:
+    """If columns of text are numbers such as 3,14: a sentence that says how they are read.
+
+    Where semicolons part the cells a comma is the decimal sign. Elsewhere one cell must tell it from 1,200.
+    """
     for name in frame.columns:
-        if frame[name].dtype.kind not in "biufM":
-            known = frame[name].dropna().astype(str)
-            if len(known) and known.map(lambda cell: bool(_DECIMAL_COMMA.fullmatch(cell))).all():
-                return True
-    return False
+        if frame[name].dtype.kind in "biufM" or str(name).strip() in texts:
+            continue
+        known = frame[name].dropna().astype(str)
+        if not len(known) or not known.map(lambda cell: bool(_DECIMAL_COMMA.fullmatch(cell))).all():
+            continue
+        clear = [cell for cell in known if "," in cell and not _PERHAPS_THOUSANDS.fullmatch(cell)]
+        shown = next(iter(clear), next((cell for cell in known if "," in cell), None))
+        if clear or (shown is not None and separator == ";"):
+            assert shown is not None
+            number = float(shown.replace(",", "."))
+            return f"a comma was read as the decimal sign: '{shown.strip()}' of column '{name}' is {number:g}"
+    return None
 
 
 def _plain_numbers(frame: DataFrame, texts: Sequence[str]) -> DataFrame:
@@ -213,7 +230,9 @@ def _plain_numbers(frame: DataFrame, texts: Sequence[str]) -> DataFrame:
     import pandas as pd
 
     for name in frame.columns:
-        if frame[name].dtype.kind not in "biufM" and str(name).strip() not in texts:
+        if str(name).strip() in texts or frame[name].dtype.kind in "biufM":
+            continue
+        if all(isinstance(cell, str) for cell in frame[name].dropna()):
             numbers = pd.to_numeric(frame[name], errors="coerce")
             if numbers.notna().equals(frame[name].notna()):
                 frame[name] = numbers
