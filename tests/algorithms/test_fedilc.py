@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from farfield.algorithms import AlgorithmError, build, fedilc_final_layer
+from farfield.algorithms import AlgorithmError, build
 from farfield.federation.federation import Replies, Reply
 from farfield.federation.local import LocalFederation
 from farfield.federation.phase import Named
@@ -83,7 +83,7 @@ def test_variances_and_the_parts_of_the_penaltys_gradient_are_the_worked_example
 def test_moments_are_kept_until_the_second_exchange_and_made_again_where_they_were_lost(
     double: None, at_once: int, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fedilc_final_layer, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("farfield.federation.client.ROWS_AT_ONCE", at_once)
     algorithm = build("fedilc-inter-geo")
     model = build_model(spec, 0)
     domain = domains(1)[0]
@@ -142,7 +142,7 @@ def penalty(vector: Tensor, chosen: Sequence[Domain], spec: ModelSpec) -> float:
 def test_the_parts_add_up_to_finite_differences_of_the_whole_penalty_through_the_featurizer(
     double: None, head: str, at_once: int, outputs: int, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fedilc_final_layer, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("farfield.federation.client.ROWS_AT_ONCE", at_once)
     spec = SPEC.model_copy(update={"head": head, "head_hidden": 5, "outputs": outputs, "head_bias": bias})
     chosen = [Domain(d.name, d.x.double(), d.y % max(outputs, 2)) for d in domains(3)]
     algorithm = build("fedilc-inter-geo")
@@ -344,7 +344,7 @@ class Largest(TorchDispatchMode):
 def test_the_recorded_penalty_is_the_worked_examples(
     double: None, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fedilc_final_layer, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("farfield.federation.client.ROWS_AT_ONCE", at_once)
     spec = ModelSpec(featurizer="identity", input_shape=(2,), outputs=3)
     model = build_model(spec, 0)
     model.vector.copy_(torch.tensor([*(v for row in W for v in row), *B]))

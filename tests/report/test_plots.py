@@ -167,6 +167,9 @@ def test_ticks_are_round_and_cover_the_range() -> None:
     assert nice_ticks(13.0, 88.0) == pytest.approx([0, 20, 40, 60, 80, 100])
     assert nice_ticks(5.0, 5.0)[0] <= 5.0 <= nice_ticks(5.0, 5.0)[-1]
     assert len(nice_ticks(0.0, 0.0)) > 1
+    nearly = nice_ticks(16.666666666666664, 16.666666666666668)
+    assert nearly[0] < 16.6 < 16.7 < nearly[-1]
+    assert all(tick_label(tick, nearly[1] - nearly[0]) for tick in nearly)
     assert round_ticks(1, 30) == [10, 20, 30]
     assert round_ticks(3, 3) == [3]
     assert [tick_label(t, 0.5) for t in (-0.5, 0.0, 1.5)] == ["−0.5", "0.0", "1.5"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,18 @@ def test_images_that_are_tensors_have_the_backbones_features_too(channels: int, 
     torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3)
     assert float((other - expected).abs().max()) > 0.02  # what a slip would change is more than what is allowed
     assert [domain.y.tolist() for domain in task.domains] == [[0, 1] * 5] * 2
+
+
+def test_who_trains_and_who_is_held_out_stays_the_tasks_question() -> None:
+    x, y = torch.zeros(10, 1, 8, 8), torch.arange(10) % 2
+    domains = tuple(Domain(name, x, y) for name in ("a", "b", "ood"))
+    spec = ModelSpec(input_shape=(1, 8, 8), outputs=2)
+    whose = {"partition": "dirichlet:0.1", "clients": 4, "cohort": 2}
+    task = Task("t", "classification", domains, ("x", "y"), spec, {"rounds": 99, "lr": 9.0, **whose}, held_out=("ood",))
+    made = with_features(task, "resnet18")
+    assert made.held_out == ("ood",)
+    assert made.defaults == {**features.DEFAULTS, **whose}
+    assert with_features(replace(task, defaults={}), "resnet18").defaults == features.DEFAULTS
 
 
 def test_vectors_have_no_features_of_a_backbone() -> None:

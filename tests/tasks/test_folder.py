@@ -378,6 +378,25 @@ def test_peak_memory_stays_under_the_size_of_the_cache_and_a_little(tmp_path: Pa
     assert grown < cached + 150 * 2**20  # the promise is a gigabyte
 
 
+TRAIN = """
+import resource, sys
+import farfield as ff
+task = ff.read_folder(sys.argv[1], size=128)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+ff.bench(task, algorithms=["fedavg"], seeds=1, rounds=1, held_out=["a"], parallel=1, settings={"local_steps": 1})
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) * 1024, sum(d.x.numel() for d in task.domains))
+"""
+
+
+def test_a_round_on_larger_images_stays_under_the_size_of_the_cache_and_a_gigabyte(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "sites", {d: {"cat": 200, "dog": 200} for d in "ab"})
+    ran = subprocess.run([sys.executable, "-c", TRAIN, str(root)], capture_output=True, text=True, check=True)
+    grown, cached = map(int, ran.stdout.split())
+    assert cached == 800 * 3 * 128 * 128
+    assert grown < cached + 2**30
+
+
 def test_pictures_that_are_not_read_are_counted_and_named(tmp_path: Path) -> None:
     root = make_folder(tmp_path / "sites")
     for name in ("a.HEIC", "b.svg", "notes.txt", ".hidden.heic"):

@@ -34,7 +34,6 @@ from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg, Ruled
 from farfield.algorithms.fedilc_final_layer import (
-    ROWS_AT_ONCE,
     flat,
     keep,
     kept,
@@ -100,7 +99,7 @@ class FedILC(FedAvg):
         client.examples += client.samples
         model.train()
         gradient, total = torch.zeros_like(model.vector), 0.0
-        for x, y in client.sweep(client.training, ROWS_AT_ONCE):
+        for x, y in client.sweep(client.training):
             loss = task_loss(model(x), y) * (len(y) / client.samples)
             model.backward(loss)
             gradient += model.gradient

@@ -13,8 +13,6 @@ from farfield.math import GradientMoments, residuals
 from farfield.models import Model
 from farfield.models.randomness import derive_seed
 
-#: Rows that pass through the model at once.
-ROWS_AT_ONCE = 1024
 MOMENTS = f"{ROUND_ONLY}moments"
 
 
@@ -33,7 +31,7 @@ def looks(client: Client, model: Model) -> Iterator[Look]:
     """All rows, some at a time. What the model draws is the same in every phase of a round."""
     if model.spec.dropout or model.gaussian is not None:
         torch.default_generator.manual_seed(derive_seed(client.seed, client.round, client.name, "looks"))
-    for x, y in client.sweep(client.training, ROWS_AT_ONCE):
+    for x, y in client.sweep(client.training):
         inside = model.head.before_last(model.features(x))
         with torch.no_grad():
             logits = model.head.last(inside)

@@ -54,7 +54,7 @@ class FedSGD(FedAvg):
         total = 0.0
         model.train()
         # BatchNorm normalises by the batch, so there the full batch must be one.
-        for x, y in client.sweep(client.training, rows if model.layout.buffers else 1024):
+        for x, y in client.sweep(client.training, rows if model.layout.buffers else None):
             loss = self.loss(model, Batch(x, y)) * (len(y) / rows)
             model.backward(loss)
             gradient += model.gradient

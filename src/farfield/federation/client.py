@@ -16,6 +16,10 @@ from farfield.tasks.task import Domain
 Segments = Sequence[tuple[str, Tensor]]
 #: What a client keeps under a name that begins so is for a later phase of the same round, and forgotten with it.
 ROUND_ONLY = "round/"
+#: Full passes take this many rows at a time, fewer where these are more bytes: a network's layers hold many times that.
+ROWS_AT_ONCE = 1024
+BYTES_AT_ONCE = 16 << 20
+FEWEST_AT_ONCE = 16
 
 
 class Batch(NamedTuple):
@@ -36,6 +40,14 @@ class Rows:
 
     def __len__(self) -> int:
         return self.count
+
+    @property
+    def at_once(self) -> int:
+        """How many of these rows pass through a model together where nothing but memory decides."""
+        if not self._parts:
+            return ROWS_AT_ONCE
+        example = self._parts[0][0].x[0].numel() * torch.get_default_dtype().itemsize
+        return min(ROWS_AT_ONCE, max(FEWEST_AT_ONCE, BYTES_AT_ONCE // max(example, 1)))
 
     def pick(self, index: Tensor) -> Rows:
         """Only the rows at these positions (ascending)."""
@@ -162,11 +174,13 @@ class Client:
                 yield batch
             epoch += 1
 
-    def sweep(self, rows: Rows, size: int = 1024) -> Iterator[Batch]:
+    def sweep(self, rows: Rows, size: int | None = None) -> Iterator[Batch]:
         """Every row once, in order, in large batches: for evaluation and full-batch gradients.
 
-        Batches are of about equal size: BatchNorm could do nothing with one row left over.
+        Without a `size`, as many as memory allows (`Rows.at_once`). Batches are of about equal size: BatchNorm could do
+        nothing with one row left over.
         """
+        size = rows.at_once if size is None else size
         if 0 < len(rows) <= size:
             yield rows.all()
             return

@@ -14,8 +14,6 @@ from farfield.models.randomness import derive_seed
 from farfield.protocol.metrics import classification_metrics, regression_metrics
 from farfield.tasks.task import Domain, TaskKind
 
-BATCH = 1024
-
 
 class HeldOut:
     """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one.
@@ -55,6 +53,6 @@ def predict(model: Model, rows: Rows) -> Tensor:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("test samples"))
         # Parts of about equal size: statistics of a batch of one row would be none.
-        split = torch.arange(len(rows)).tensor_split(-(-len(rows) // BATCH))
+        split = torch.arange(len(rows)).tensor_split(-(-len(rows) // rows.at_once))
         parts = [model.predict(rows.take(part).x) for part in split]
     return torch.cat(parts)

@@ -34,7 +34,7 @@ class Scale:
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Round numbers from at or below `low` to at or above `high`, a step of 1, 2 or 5 times a power of ten apart."""
-    if not high > low:
+    if not high - low > 1e-9 * max(abs(low), abs(high)):  # the same but for rounding
         pad = abs(low) * 0.1 or 1.0
         low, high = low - pad, high + pad
     raw = (high - low) / max(about, 1)

@@ -44,6 +44,8 @@ VERSION = "1"
 READY = {"pacs": "pacs_feat_efficientnet_lite0.npz"}
 #: Chosen among six settings for FedAvg on PACS: one seed, cartoon held out, by validation rows of the other domains.
 DEFAULTS = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "lr": 0.02, "momentum": 0.9}
+#: Of a task's own defaults, those that say who its clients are, not how they train.
+WHO_TRAINS = ("partition", "clients", "cohort")
 
 
 class FeatureError(UserError):
@@ -110,7 +112,10 @@ def with_features(task: Task, backbone: str = DEFAULT) -> Task:
         domains = make_domains(task.images, x)
     else:
         domains, about, made = _tensor_features(task, backbone)
-    return _task(task.name, domains, task.classes, about, task.description, task.source, task.notes, made)
+    made_of = _task(task.name, domains, task.classes, about, task.description, task.source, task.notes, made)
+    # Who trains and who is held out is the task's question, and stays the same.
+    kept = {key: task.defaults[key] for key in WHO_TRAINS if key in task.defaults}
+    return replace(made_of, held_out=task.held_out, defaults={**made_of.defaults, **kept})
 
 
 def _task(

@@ -126,7 +126,7 @@ def at_size(task: Task, size: int) -> Task:
         source=task.source,
         least=1,
     )
-    return replace(made, notes=task.notes)
+    return replace(made, notes=task.notes, held_out=task.held_out)
 
 
 def check_images(images: ImageSet, least: int = LEAST_IMAGES) -> None:

@@ -77,19 +77,23 @@ def load_table(
     `group` names a column (a patient): rows of one value train together or validate together.
     """
     path = Path(path)
-    return task_from_frame(
-        read_frame(path, texts=[domain, *([] if group is None else [group])]),
-        name=name or table_name(path),
-        label=label,
-        domain=domain,
-        drop=drop,
-        categorical=categorical,
-        group=group,
-        kind=kind,
-        drop_missing_labels=drop_missing_labels,
-        least_rows=least_rows,
-        source=path.name,
-    )
+    frame = read_frame(path, texts=[domain, *([] if group is None else [group])])
+    try:
+        return task_from_frame(
+            frame,
+            name=name or table_name(path),
+            label=label,
+            domain=domain,
+            drop=drop,
+            categorical=categorical,
+            group=group,
+            kind=kind,
+            drop_missing_labels=drop_missing_labels,
+            least_rows=least_rows,
+            source=path.name,
+        )
+    except TableError as error:
+        raise TableError(f"'{path.name}': {error}") from error
 
 
 def task_from_frame(

@@ -18,7 +18,7 @@ import gzip
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,8 @@ class Arrays:
     y_train: Bytes
     x_test: Bytes
     y_test: Bytes
+    #: What a user must know of them: that it is a part of the set only.
+    notes: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -57,6 +59,8 @@ class ArraySet:
     places: tuple[str, ...]
     image: tuple[int, ...]
     classes: int
+    #: How many training and test images were published.
+    sizes: tuple[int, int]
     #: Reads a folder of published files; the folder is the place that was found.
     published: Callable[[Path], Arrays] | None = None
     #: A place whose content is refused, and what to use instead.
@@ -88,12 +92,23 @@ def read_from(name: str, path: Path) -> Arrays:
         arrays = known.published(path)
     else:
         arrays = _from_npz(path)
-    return Arrays(
+    checked = Arrays(
         *(
             part
             for split in ("train", "test")
             for part in _checked(known, path, split, getattr(arrays, f"x_{split}"), getattr(arrays, f"y_{split}"))
         )
+    )
+    return replace(checked, notes=_size_notes(known, path, checked))
+
+
+def _size_notes(known: ArraySet, path: Path, arrays: Arrays) -> tuple[str, ...]:
+    here = tuple(arrays.counts.values())
+    if here == known.sizes:
+        return ()
+    return (
+        f"'{path.name}' has {here[0]:,} training and {here[1]:,} test images; published are {known.sizes[0]:,} and "
+        f"{known.sizes[1]:,}",
     )
 
 
@@ -234,17 +249,18 @@ _BINARY = "the binary version from https://www.cs.toronto.edu/~kriz/cifar.html"
 SETS: dict[str, ArraySet] = {
     known.name: known
     for known in (
-        ArraySet("mnist", ("mnist.npz", "MNIST"), (28, 28), 10, _mnist),
-        ArraySet("emnist", ("emnist.npz", "EMNIST"), (28, 28), 10, _emnist),
-        ArraySet("usps", ("usps.npz",), (16, 16), 10),
-        ArraySet("mnist_m", ("mnist_m.npz",), (32, 32, 3), 10),
-        ArraySet("svhn", ("svhn.npz", "SVHN"), (32, 32, 3), 10, _svhn),
-        ArraySet("synth_digits", ("synth_digits.npz", "SynthDigits"), (32, 32, 3), 10, _synth_digits),
+        ArraySet("mnist", ("mnist.npz", "MNIST"), (28, 28), 10, (60_000, 10_000), _mnist),
+        ArraySet("emnist", ("emnist.npz", "EMNIST"), (28, 28), 10, (60_000, 10_000), _emnist),
+        ArraySet("usps", ("usps.npz",), (16, 16), 10, (7_291, 2_007)),
+        ArraySet("mnist_m", ("mnist_m.npz",), (32, 32, 3), 10, (59_001, 9_001)),
+        ArraySet("svhn", ("svhn.npz", "SVHN"), (32, 32, 3), 10, (73_257, 26_032), _svhn),
+        ArraySet("synth_digits", ("synth_digits.npz", "SynthDigits"), (32, 32, 3), 10, (479_400, 9_553), _synth_digits),
         ArraySet(
             "cifar10",
             ("cifar10.npz", "cifar-10-batches-bin"),
             (32, 32, 3),
             10,
+            (50_000, 10_000),
             _cifar10,
             ("cifar-10-batches-py", f"{_BINARY} (folder cifar-10-batches-bin)"),
         ),
@@ -253,6 +269,7 @@ SETS: dict[str, ArraySet] = {
             ("cifar100.npz", "cifar-100-binary"),
             (32, 32, 3),
             100,
+            (50_000, 10_000),
             _cifar100,
             ("cifar-100-python", f"{_BINARY} (folder cifar-100-binary)"),
         ),

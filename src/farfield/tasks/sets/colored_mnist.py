@@ -83,6 +83,7 @@ def _task(name: str, shades: tuple[Shade, ...], description: str, source: str) -
         description=description,
         source=source,
         held_out=(shades[-1].name,),
+        notes=digits.notes,
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from farfield.models.spec import ModelSpec
 from farfield.tasks.data_folder.store import MissingData, data_folders
 from farfield.tasks.registry import register
-from farfield.tasks.sets.array_sets import SETS, available, read
+from farfield.tasks.sets.array_sets import SETS, Arrays, available, read
 from farfield.tasks.sets.pictures import as_colour
 from farfield.tasks.task import Domain, Task
 
@@ -26,8 +26,7 @@ def here() -> tuple[str, ...]:
     return tuple(name for name in COLLECTIONS if available(name))
 
 
-def _domain(name: str) -> Domain:
-    arrays = read("digits-five", name)
+def _domain(name: str, arrays: Arrays) -> Domain:
     x = as_colour(np.concatenate([arrays.x_train, arrays.x_test]), SIZE)
     return Domain(name, x, torch.from_numpy(np.concatenate([arrays.y_train, arrays.y_test]).astype(np.int64)))
 
@@ -49,10 +48,11 @@ def load() -> Task:
             f"task 'digits-five' needs at least two of {files} in {places}, and there "
             f"{'is only ' + SETS[found[0]].places[0] if found else 'is none'}; see 'farfield data ls'"
         )
+    collections = {name: read("digits-five", name) for name in found}
     return Task(
         name="digits-five",
         kind="classification",
-        domains=tuple(_domain(name) for name in found),
+        domains=tuple(_domain(name, arrays) for name, arrays in collections.items()),
         classes=tuple(str(digit) for digit in range(10)),
         model=ModelSpec(
             featurizer="convnet", input_shape=(3, SIZE, SIZE), outputs=10, hidden=(8, 16, 32, 64), norm="group"
@@ -61,7 +61,7 @@ def load() -> Task:
         description=f"The ten digits in {len(found)} collections: {', '.join(found)}.",
         source="MNIST, MNIST-M (Ganin et al., 2016), USPS (Hull, 1994), SVHN (Netzer et al., 2011), SynthDigits "
         "(Ganin and Lempitsky, 2015)",
-        notes=_notes(found),
+        notes=(*_notes(found), *(note for arrays in collections.values() for note in arrays.notes)),
     )
 
 

@@ -52,6 +52,7 @@ def _task(name: str, classes: tuple[str, ...], description: str, source: str) ->
         description=description,
         source=source,
         held_out=("test",),
+        notes=arrays.notes,
     )
 
 

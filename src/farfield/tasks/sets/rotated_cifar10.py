@@ -85,6 +85,7 @@ def _task(name: str, size: int) -> Task:
         "from -90 to 90 degrees in ood.",
         source="CIFAR-10 (Krizhevsky, 2009); construction of Zhu et al., FedILC, 2022",
         held_out=("ood",),
+        notes=pictures.notes,
     )
 
 

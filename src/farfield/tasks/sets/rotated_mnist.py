@@ -46,4 +46,5 @@ def load() -> Task:
         defaults={"rounds": 30, "local_steps": 10, "batch_size": 64, "lr": 0.1, "momentum": 0.9},
         description="Handwritten digits in six domains; domain d holds images turned counter-clockwise by d degrees.",
         source="MNIST (LeCun, Cortes, Burges); construction of Guo et al., FedIIR, ICML 2023",
+        notes=digits.notes,
     )
