@@ -222,6 +222,13 @@ def test_a_domain_of_one_class_is_allowed_with_a_note(tmp_path: Path) -> None:
     assert any("'a' has images of one class only ('cat')" in note for note in task.notes)
 
 
+def test_many_domains_of_one_class_are_counted_after_the_first_three(tmp_path: Path, cache: Path) -> None:
+    counts = {f"site-{i}": {"cat": 10} for i in range(5)} | {"both": {"cat": 8, "dog": 8}}
+    notes = load_folder(make_folder(tmp_path / "images", counts), size=8).notes
+    assert [note[:15] for note in notes if "one class only ('cat')" in note] == [f"domain 'site-{i}'" for i in range(3)]
+    assert "2 more domains have images of one class only" in notes
+
+
 def test_a_domain_with_too_few_images_is_refused_by_name(tmp_path: Path) -> None:
     root = make_folder(tmp_path / "s", {"a": {"cat": 2, "dog": 1}, "b": {"cat": 6, "dog": 6}})
     with pytest.raises(ImageError, match=r"domain 'a' .* has 3 images, and a domain needs at least 10"):

@@ -1,0 +1,130 @@
+"""What the data sets of the WILDS package have in common: a table of metadata that says what the images are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farfield.tasks.data_folder.store import locate, require
+from farfield.tasks.images.files import ImageError, build
+from farfield.tasks.own.folder import TableImages, image_task
+from farfield.tasks.own.groups import group_codes
+from farfield.tasks.registry import register
+from farfield.tasks.task import Task
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+
+def read_table(path: Path, columns: Iterable[str], text: Iterable[str] = ()) -> Any:
+    import pandas as pd
+
+    if not path.is_file():
+        raise ImageError(f"there is no '{path}', the table that says what the images are")
+    try:
+        table = pd.read_csv(path, dtype=dict.fromkeys(text, "str"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ImageError(f"'{path}' cannot be read as a table: {str(error).splitlines()[0]}") from error
+    for column in columns:
+        if column not in table:
+            raise ImageError(f"'{path}' has no column '{column}'; it has {', '.join(map(str, table.columns))}")
+        if table[column].isna().any():
+            row = int(table[column].isna().to_numpy().argmax())
+            raise ImageError(f"'{path}' has no value in column '{column}' of row {row + 2}")
+    return table
+
+
+def images_here(
+    root: Path,
+    domains: Sequence[str],
+    labels: Sequence[str],
+    names: Sequence[str],
+    classes: tuple[str, ...],
+    *,
+    order: tuple[str, ...] | None = None,
+    groups: Series | None = None,
+    held: NDArray[np.bool_] | None = None,
+) -> TableImages:
+    """The rows whose image is here; how many are not is noted, because people keep parts of large sets."""
+    here = [os.path.exists(root / name) for name in names]
+    absent = len(here) - sum(here)
+    if absent == len(here):
+        raise ImageError(f"none of the {absent} images that the table in '{root}' names is there, such as '{names[0]}'")
+    notes = []
+    if absent:
+        first = names[here.index(False)]
+        notes.append(f"{absent} of {len(here)} images that the table names are not in '{root}', first '{first}'")
+    rows = [row for row, there in zip(zip(domains, labels, names, strict=True), here, strict=True) if there]
+    made = build(root, rows, notes=notes, domains=order, classes=classes)
+    row_of = {name: row for row, name in enumerate(names)}
+    taken = [row_of[path] for path in made.paths]
+    more = {
+        "held": None if held is None else held[taken],
+        "groups": None if groups is None else group_codes(groups.iloc[taken]),
+    }
+    return TableImages(**{**vars(made), **more})
+
+
+def only(images: TableImages, keep: NDArray[np.bool_], classes: tuple[str, ...], *notes: str) -> TableImages:
+    """The files to keep, in the order that they have, with `classes` numbered anew."""
+    number = np.array([classes.index(name) if name in classes else -1 for name in images.classes])
+    sizes = {name: int(keep[part].sum()) for name, part in images.spans()}
+    return replace(
+        images,
+        paths=tuple(compress(images.paths, keep)),
+        labels=number[images.labels[keep]],
+        domains=tuple(name for name, size in sizes.items() if size),
+        sizes=tuple(size for size in sizes.values() if size),
+        classes=classes,
+        notes=(*images.notes, *notes),
+        held=None if images.held is None else images.held[keep],
+        groups=None if images.groups is None else images.groups[keep],
+    )
+
+
+def offer(
+    name: str,
+    folders: tuple[str, ...],
+    listing: Callable[[Path], TableImages],
+    *,
+    summary: str,
+    domains: tuple[str, ...],
+    classes: int,
+    description: str,
+    published: int | None = None,
+    part: Callable[[TableImages], TableImages] | None = None,
+    held_out: tuple[str, ...] = (),
+) -> None:
+    """Offer a set. `part` is taken after the count of what is here was compared with what was published."""
+
+    def load() -> Task:
+        images = listing(require(name, *folders))
+        if published is not None and len(images) != published:
+            note = f"{len(images)} images are here; the published set has {published}"
+            images = replace(images, notes=(*images.notes, note))
+        task = image_task(
+            part(images) if part is not None else images,
+            name=name,
+            defaults={"augment": "standard"},
+            description=description,
+            source="WILDS (Koh et al., ICML 2021)",
+        )
+        return replace(task, held_out=held_out)
+
+    load.__qualname__ = f"load.{name}"
+    register(
+        name,
+        summary=summary,
+        domains=domains,
+        classes=classes,
+        kind="classification",
+        available=lambda: locate(*folders) is not None,
+        exact=False,
+    )(load)
