@@ -43,6 +43,12 @@ class ImageSet:
     held: NDArray[np.bool_] | None = field(default=None)
     #: Whether that split gives a file to neither training nor validation.
     outside: NDArray[np.bool_] | None = field(default=None)
+    #: Domains that the split trains on. Their validation part may be empty: it need not reach every domain.
+    trained: tuple[str, ...] = ()
+    #: A number for each file, the same for files that belong together (a patient's, a burst's); None if nobody knows.
+    groups: NDArray[np.int64] | None = None
+    #: Every domain has one class on purpose, and a note of the set's own says what follows from it.
+    one_class: bool = False
 
     def __len__(self) -> int:
         return len(self.paths)

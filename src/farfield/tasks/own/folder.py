@@ -6,7 +6,7 @@ task = load_folder(Path("sites"))          # sites/berlin/cat/1.jpg, sites/oslo/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,6 @@ SIZES = (8, 1024)
 LEAST_IMAGES = 10
 #: For training from scratch, small enough for a processor. Usual values, tuned on no data set.
 DEFAULTS: Mapping[str, Any] = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "lr": 0.05, "momentum": 0.9}
-
-
-@dataclass(frozen=True, eq=False)
-class TableImages(ImageSet):
-    """Images with a table beside them, which tells more of them than the folders they lie in."""
-
-    #: A number for each file, the same for files that belong together (a patient's, a burst's); None if nobody knows.
-    groups: NDArray[np.int64] | None = None
-    #: Domains that the official split trains on. Their validation part may be empty: it need not reach every domain.
-    trained: tuple[str, ...] = ()
-    #: Every domain has one class on purpose, and a note of the set's own says what follows from it.
-    one_class: bool = False
 
 
 def load_folder(path: Path | str, *, name: str | None = None, size: int = SIZE) -> Task:
@@ -110,15 +98,14 @@ def described(images: ImageSet, least: int = LEAST_IMAGES) -> tuple[Kept, tuple[
 def make_domains(images: ImageSet, x: torch.Tensor) -> tuple[Domain, ...]:
     """Rows cut into domains: views, nothing is copied."""
     y = torch.from_numpy(images.labels)
-    known = images if isinstance(images, TableImages) else None
     domains = []
     for name, part in images.spans():
         held = images.held[part] if images.held is not None else np.zeros(part.stop - part.start, dtype=bool)
         outside = images.outside[part] if images.outside is not None else np.zeros_like(held)
         validation, neither = official(held, outside)
-        if validation is None and known is not None and name in known.trained:
+        if validation is None and name in images.trained:
             validation = torch.zeros(0, dtype=torch.int64)
-        groups = torch.from_numpy(known.groups[part]) if known is not None and known.groups is not None else None
+        groups = None if images.groups is None else torch.from_numpy(images.groups[part])
         domains.append(Domain(name, x[part], y[part], validation, neither, groups))
     return tuple(domains)
 
@@ -176,7 +163,7 @@ def _name_notes(images: ImageSet) -> list[str]:
 
 def _class_notes(images: ImageSet) -> list[str]:
     present = {domain: np.unique(images.labels[part]) for domain, part in images.spans()}
-    if isinstance(images, TableImages) and images.one_class:
+    if images.one_class:
         return []
     alone = {domain: images.classes[int(codes[0])] for domain, codes in present.items() if len(codes) == 1}
     notes = [

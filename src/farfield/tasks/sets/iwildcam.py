@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from farfield.tasks.images.files import ImageError
-from farfield.tasks.own.folder import LEAST_IMAGES, TableImages
+from farfield.tasks.images.files import ImageError, ImageSet
+from farfield.tasks.own.folder import LEAST_IMAGES
 from farfield.tasks.sets.wilds_table import images_here, offer, only, read_table
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ USED_SPLITS = {"train": 129_809, "id_val": 7_314, "test": 42_791}
 OTHER_SPLITS = {"val": "of further cameras", "id_test": "of the cameras that train"}
 
 
-def list_iwildcam(root: Path) -> TableImages:
+def list_iwildcam(root: Path) -> ImageSet:
     """Camera as domain, animal as class; the pictures of a burst belong together."""
     table = read_table(root / "metadata.csv", ("location_remapped", "y", "filename"))
     return _pictures(root, table, [_camera(number) for number in table["location_remapped"]])
 
 
-def list_official(root: Path) -> TableImages:
+def list_official(root: Path) -> ImageSet:
     """The official split: the cameras that train, with their validation rows, and all test cameras as one domain."""
     path = root / "metadata.csv"
     table = read_table(path, ("split", "location_remapped", "y", "filename"))
@@ -90,7 +90,7 @@ def _camera(number: int) -> str:
     return f"camera-{number:03d}"
 
 
-def _pictures(root: Path, table: DataFrame, domains: list[str], used: NDArray[np.bool_] | None = None) -> TableImages:
+def _pictures(root: Path, table: DataFrame, domains: list[str], used: NDArray[np.bool_] | None = None) -> ImageSet:
     """The pictures of the table, or those of its rows that are `used`: then with the official validation rows."""
     classes = _animals(root, int(table["y"].max()) + 1)
     held = None
@@ -102,7 +102,7 @@ def _pictures(root: Path, table: DataFrame, domains: list[str], used: NDArray[np
     return images_here(root, domains, labels, names, classes, groups=table.get(BURST), held=held)
 
 
-def large_cameras(images: TableImages) -> TableImages:
+def large_cameras(images: ImageSet) -> ImageSet:
     """Without the cameras that cannot be a domain, which is noted: too few pictures to train on, or one burst only."""
     domain_of = np.repeat(np.arange(len(images.domains)), images.sizes)
     trains = np.ones(len(images), dtype=bool) if images.held is None else ~images.held
@@ -132,7 +132,7 @@ def large_cameras(images: TableImages) -> TableImages:
     return only(images, ~np.isin(domain_of, few + bursts), images.classes, *notes)
 
 
-def ten_cameras(images: TableImages) -> TableImages:
+def ten_cameras(images: ImageSet) -> ImageSet:
     """FedCiR's part of iWildCam: the ten commonest animals ('empty' is none) in the ten cameras with most of them."""
     empty = images.classes[EMPTY]
     counts = np.bincount(images.labels, minlength=len(images.classes))

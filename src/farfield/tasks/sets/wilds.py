@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from farfield.tasks.images.files import ImageError
-from farfield.tasks.own.folder import LEAST_IMAGES, TableImages
+from farfield.tasks.images.files import ImageError, ImageSet
+from farfield.tasks.own.folder import LEAST_IMAGES
 from farfield.tasks.sets import iwildcam
 from farfield.tasks.sets.wilds_table import images_here, offer, read_table
 
@@ -24,7 +24,7 @@ HAIR = ("not-blond", "blond")
 GROUPS = tuple(f"{hair}-{gender}" for hair in HAIR for gender in ("female", "male"))
 
 
-def list_wilds(root: Path) -> TableImages | None:
+def list_wilds(root: Path) -> ImageSet | None:
     """The images of a folder in one of these layouts; None if it has another."""
     if (root / "list_attr_celeba.csv").is_file():
         return list_celeba(root)
@@ -39,7 +39,7 @@ def list_wilds(root: Path) -> TableImages | None:
     return None
 
 
-def list_camelyon(root: Path) -> TableImages:
+def list_camelyon(root: Path) -> ImageSet:
     """Hospital as domain, tumour or not as class; the patches of a patient belong together."""
     table = read_table(
         root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center"), text=("patient",)
@@ -55,7 +55,7 @@ def list_camelyon(root: Path) -> TableImages:
     return _lone_patients(images_here(root, hospitals, labels, names, classes, groups=patients))
 
 
-def _lone_patients(images: TableImages) -> TableImages:
+def _lone_patients(images: ImageSet) -> ImageSet:
     """Patches of a hospital's only patient stand for themselves: there is no other patient to validate on."""
     assert images.groups is not None
     alone = [(name, part) for name, part in images.spans() if len(np.unique(images.groups[part])) == 1]
@@ -69,7 +69,7 @@ def _lone_patients(images: TableImages) -> TableImages:
     return replace(images, groups=groups, notes=(*images.notes, *notes))
 
 
-def list_celeba(root: Path) -> TableImages:
+def list_celeba(root: Path) -> ImageSet:
     """Blond hair or not as class, and as domain WILDS's groups: hair × gender, each of one class."""
     genders, labels, names = _faces(root)
     groups = [f"{label}-{gender}" for label, gender in zip(labels, genders, strict=True)]
@@ -88,7 +88,7 @@ def list_celeba(root: Path) -> TableImages:
     return replace(images, one_class=True, notes=(*images.notes, note))
 
 
-def list_genders(root: Path) -> TableImages:
+def list_genders(root: Path) -> ImageSet:
     """Blond hair or not as class, and as domain the attribute it hangs together with in this set: male or not."""
     genders, labels, names = _faces(root)
     return images_here(root, genders, labels, names, HAIR)

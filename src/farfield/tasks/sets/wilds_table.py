@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farfield.tasks.data_folder.store import locate, require
-from farfield.tasks.images.files import ImageError, build
-from farfield.tasks.own.folder import TableImages, image_task
+from farfield.tasks.images.files import ImageError, ImageSet, build
+from farfield.tasks.own.folder import image_task
 from farfield.tasks.own.groups import group_codes
 from farfield.tasks.registry import register
 from farfield.tasks.task import Task
@@ -51,7 +51,7 @@ def images_here(
     order: tuple[str, ...] | None = None,
     groups: Series | None = None,
     held: NDArray[np.bool_] | None = None,
-) -> TableImages:
+) -> ImageSet:
     """The rows whose image is here; how many are not is noted, because people keep parts of large sets."""
     here = [os.path.exists(root / name) for name in names]
     absent = len(here) - sum(here)
@@ -65,14 +65,14 @@ def images_here(
     made = build(root, rows, notes=notes, domains=order, classes=classes)
     row_of = {name: row for row, name in enumerate(names)}
     taken = [row_of[path] for path in made.paths]
-    more = {
-        "held": None if held is None else held[taken],
-        "groups": None if groups is None else group_codes(groups.iloc[taken]),
-    }
-    return TableImages(**{**vars(made), **more})
+    return replace(
+        made,
+        held=None if held is None else held[taken],
+        groups=None if groups is None else group_codes(groups.iloc[taken]),
+    )
 
 
-def only(images: TableImages, keep: NDArray[np.bool_], classes: tuple[str, ...], *notes: str) -> TableImages:
+def only(images: ImageSet, keep: NDArray[np.bool_], classes: tuple[str, ...], *notes: str) -> ImageSet:
     """The files to keep, in the order that they have, with `classes` numbered anew."""
     number = np.array([classes.index(name) if name in classes else -1 for name in images.classes])
     sizes = {name: int(keep[part].sum()) for name, part in images.spans()}
@@ -92,14 +92,14 @@ def only(images: TableImages, keep: NDArray[np.bool_], classes: tuple[str, ...],
 def offer(
     name: str,
     folders: tuple[str, ...],
-    listing: Callable[[Path], TableImages],
+    listing: Callable[[Path], ImageSet],
     *,
     summary: str,
     domains: tuple[str, ...],
     classes: int,
     description: str,
     published: int | None = None,
-    part: Callable[[TableImages], TableImages] | None = None,
+    part: Callable[[ImageSet], ImageSet] | None = None,
     held_out: tuple[str, ...] = (),
 ) -> None:
     """Offer a set. `part` is taken after the count of what is here was compared with what was published."""
