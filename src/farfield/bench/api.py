@@ -10,6 +10,7 @@ from typing import Any
 
 from farfield.bench.engines import check_engine, engine_named, open_engine
 from farfield.bench.plan import Plan, check_counts, make_plan
+from farfield.bench.settings import check_weights
 from farfield.bench.sweep import Observer, missing_jobs, open_sweep, run_sweep
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep, collect
@@ -104,6 +105,7 @@ def bench(
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given) and can be resumed from there. `metric` leads the tables and the report.
     """
+    check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
     plan = make_plan(
         task,

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from farfield.algorithms import FedAvg, build, params_of, parts
 from farfield.algorithms.registry import check_parameter
 from farfield.errors import UserError
-from farfield.models import BACKBONES, ModelSpec, pin
+from farfield.models import BACKBONES, ModelSpec, build_model, pin
 from farfield.tasks.augment import AUGMENTATIONS, NONE
 from farfield.tasks.clients.validation import OFFICIAL
 from farfield.tasks.task import Task
@@ -119,6 +119,19 @@ def model_spec(task: Task, settings: Mapping[str, Any]) -> ModelSpec:
     except ValidationError as error:
         first = error.errors()[0]
         raise PlanError(f"model.{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from error
+
+
+def check_weights(settings: Mapping[str, Any] | None) -> None:
+    """Refuse a backbone whose weights are not here or do not fit it, before a million images are decoded for it."""
+    name = (settings or {}).get("model.featurizer")
+    weights = (settings or {}).get("model.weights", "auto")
+    if name not in BACKBONES or weights == "none" or not isinstance(weights, str):
+        return
+    # Size and norm play no part in which file is taken: those of the plan are checked with the plan.
+    spec = pin(
+        ModelSpec(featurizer=name, input_shape=(3, 32, 32), outputs=1, norm="freeze", weights=weights), BACKBONES
+    )
+    build_model(spec, seed=0)
 
 
 def augmentation(task: Task, asked: Any) -> str:

@@ -21,7 +21,7 @@ from farfield.bench.job import PREPARATION, run_job
 from farfield.bench.plan import Job, Plan, check_counts, make_plan
 from farfield.bench.prepare import run_data
 from farfield.bench.rounds import Watch
-from farfield.bench.settings import PlanError
+from farfield.bench.settings import PlanError, check_weights
 from farfield.federation.client import Rows
 from farfield.models import NORM_POLICIES, Model, ModelSpec, ModelState, build_model, hash_states, probabilities
 from farfield.protocol.evaluation import predict
@@ -109,6 +109,7 @@ def train(
 
     `ready` is called when everything was checked, before the first round.
     """
+    check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
     out = Path(out)
     check_engine(engine, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from farfield.algorithms import use
 from farfield.bench import presets
 from farfield.bench.api import BenchResult, execute
 from farfield.bench.engines import check_engine
-from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, check_counts, folder_name, make_plan
+from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_counts, folder_name, make_plan
 from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
 from farfield.cli.data_options import (
@@ -39,6 +40,8 @@ from farfield.cli.progress import SweepDisplay
 from farfield.cli.settings import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
 from farfield.report.values import metric_named
+from farfield.tasks.augment import NONE
+from farfield.tasks.images.features import has_image_files
 
 
 def bench(
@@ -157,8 +160,6 @@ def bench(
     if task is None and data is None and preset is None:
         raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
     name = presets.load(str(preset)).task if task is None and data is None else task
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
-    loaded = find_task(name, data, options, features, image_size)
     given = {
         "algorithms": comma_list(algorithms),
         "held_out": comma_list(held_out),
@@ -176,7 +177,12 @@ def bench(
         "equal_steps": equal_steps,
         "settings": parse_settings(settings or []),
     }
-    plan = make_plan(loaded, **presets.with_preset(preset, given))
+    own_rows = preset is None or _own_rows(presets.load(preset), name, data)
+    chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
+    loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
+    loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))
+    plan = make_plan(loaded, **chosen.options)
     check_counts(workers, parallel, checkpoint_every)
     metric_named(plan.kind, metric)
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -184,6 +190,8 @@ def bench(
     try:
         with open_sweep(plan, folder, resume=resume, fresh=fresh):
             print_reading(loaded, plan.held_out, quiet=quiet)
+            if not quiet:
+                messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
             with SweepDisplay(messages, quiet) as display:
                 result = execute(
                     plan,
@@ -210,6 +218,22 @@ def bench(
     _print(result, page, time.monotonic() - started)
     if result.failures or result.sweep.missing:
         raise typer.Exit(1)
+
+
+def _own_rows(preset: presets.Preset, name: str | None, data: Path | None) -> bool:
+    """Whether the rows are such as a preset's network is for: those of its task, or other images if it takes images."""
+    if data is None and name == preset.task:
+        return True
+    if preset.image_size is None:
+        return False
+    return data.is_dir() if data is not None else name is not None and has_image_files(name)
+
+
+def _model_line(plan: Plan) -> str:
+    """What is trained, in a line: a network that nobody has chosen should at least be seen."""
+    shape = " × ".join(map(str, plan.model.input_shape))
+    augmented = "" if plan.augment == NONE else f"; augmentation: {plan.augment}"
+    return f"model: {presets.describe_network(plan.model.model_dump())}, on examples of {shape}{augmented}"
 
 
 def _print(result: BenchResult, page: Path, seconds: float) -> None:

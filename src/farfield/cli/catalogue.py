@@ -84,6 +84,7 @@ def _presets() -> list[dict[str, Any]]:
             "name": p.name,
             "task": p.task,
             "available": p.task in task_names() and describe(p.task).available,
+            "model": p.network,
             "about": p.about,
         }
         for p in loaded
@@ -101,13 +102,17 @@ def composable(algorithm: type[FedAvg]) -> str:
 
 
 def show(
-    algorithm: Annotated[str, typer.Argument(help="A method, or a composition 'a+b'.")],
+    algorithm: Annotated[str, typer.Argument(help="A method, a composition 'a+b', or a preset 'paper/task'.")],
     task: Annotated[str, typer.Option(help="The task whose model the sizes are for.")] = "rotated-digits",
     use_file: Annotated[list[Path] | None, typer.Option("--use", help="A Python file that registers methods.")] = None,
 ) -> None:
-    """Show a method's card: paper, phases, what leaves a client, parameters and differences from the paper."""
+    """Show a method's card (paper, phases, what leaves a client, parameters, differences), or a preset's settings."""
     for path in use_file or []:
         use(path)
+    if "/" in algorithm:
+        # The file as it is: its comments say where each value comes from.
+        output.print(presets.text_of(algorithm), highlight=False, markup=False, soft_wrap=True, end="")
+        return
     client, servers = parts(algorithm)
     layout = build_model(load(task).model.model_copy(update={"representation": client.representation}), 0).layout
     output.print(f"[bold]{algorithm}[/]  {inspect.getdoc(client)}", highlight=False)

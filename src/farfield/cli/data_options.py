@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.text import Text
 
+from farfield.bench.settings import check_weights
 from farfield.cli.console import messages
 from farfield.errors import UserError
 from farfield.report.data import data_grid
 from farfield.report.formats import printable
-from farfield.tasks import Task, load_table
+from farfield.tasks import Task, describe, load_table
 from farfield.tasks.images.features import open_task
 from farfield.tasks.summary import summarise
 from farfield.tasks.task import TaskKind
@@ -100,18 +101,26 @@ def find_task(
     options: TableOptions,
     features: str | None = None,
     image_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Task:
-    """The task that was asked for. Its notes are not printed here: a mistake elsewhere is one sentence and no more."""
+    """The task that was asked for. Its notes are not printed here: a mistake elsewhere is one sentence and no more.
+
+    `settings` are those of the run: a backbone without its weights is refused before images are decoded for it.
+    """
     if data is None:
         if options.given:
             raise UserError(f"{options.given[0]} is for a table of yours, which --data names")
         if name is None:
             raise UserError("give a task (see 'farfield list tasks'), or your own data with --data")
+        if describe(name).available:  # of what is missing, the data is told first
+            check_weights(settings)
         task = open_task(name, features=features, image_size=image_size)
     elif name is not None:
         raise UserError(f"'{name}' is a task and --data names data of your own; give one of the two")
     elif data.is_dir():
-        task = open_task(_folder(data, options), features=features, image_size=image_size)
+        folder = _folder(data, options)
+        check_weights(settings)
+        task = open_task(folder, features=features, image_size=image_size)
     elif features is not None or image_size is not None:
         option = "--features" if features is not None else "--image-size"
         raise UserError(f"'{data}' is a table; {option} is for images")

@@ -15,5 +15,6 @@ Features = Annotated[
     ),
 ]
 ImageSize = Annotated[
-    int | None, typer.Option(help="Pixels along each side of an image; 64 by default.", show_default=False)
+    int | None,
+    typer.Option(help="Pixels along each side of an image; a preset's, else 64 by default.", show_default=False),
 ]

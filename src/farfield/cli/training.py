@@ -78,7 +78,8 @@ def train(
     for path in use_file or []:
         use(path)
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
-    loaded = find_task(task, data, options, features, image_size)
+    given = parse_settings(settings or [])
+    loaded = find_task(task, data, options, features, image_size, given)
     bar = bars(messages, disable=not messages.is_terminal)
     line = bar.add_task(escape(f"{algorithm} on {loaded.name}"), total=rounds, figures="", start=False)
     heartbeat = Heartbeat(messages)
@@ -101,7 +102,7 @@ def train(
             partition=partition,
             clients=clients,
             cohort=cohort,
-            settings=parse_settings(settings or []),
+            settings=given,
             engine=engine,
             workers=workers,
             checkpoint_every=checkpoint_every,

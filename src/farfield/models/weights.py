@@ -22,6 +22,11 @@ from farfield.models.spec import ModelSpec
 
 AUTO, NONE = "auto", "none"
 SUFFIXES = (".safetensors", ".pth", ".pt")
+#: Where weights are published: torchvision's first ImageNet weights, which the papers start from.
+PUBLISHED = {
+    "resnet18": "https://download.pytorch.org/models/resnet18-f37072fd.pth",
+    "resnet50": "https://download.pytorch.org/models/resnet50-0676ba61.pth",
+}
 _MARK = "@sha256:"
 
 
@@ -95,11 +100,22 @@ def _find_usual(backbone: str) -> Path:
     path = _PACKAGED[backbone]() if backbone in _PACKAGED else None
     if path is not None:
         return path
-    places = " or ".join(str(folder / f"{backbone}{SUFFIXES[1]}") for folder in usual_folders())
-    package = ", install farfield[efficientnet]" if backbone in _PACKAGED else ""
-    raise WeightsError(
-        f"the pretrained weights of {backbone} are not here: put them at {places or 'a data folder'}{package}, "
-        "name a file with model.weights=PATH, or train from scratch with model.weights=none"
+    raise WeightsError(_absent(backbone))
+
+
+def _absent(backbone: str) -> str:
+    """Which file was looked for, how to get it, and what else can be done."""
+    names = f"{backbone}{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+    places = " or ".join(map(str, usual_folders()))
+    ways = ["name a file with --set model.weights=PATH", "train from scratch with --set model.weights=none"]
+    if backbone in PUBLISHED:
+        target = (usual_folders() or [Path("weights")])[0] / f"{backbone}{SUFFIXES[1]}"
+        ways = [f"download {PUBLISHED[backbone]} to {target}", *ways, "take frozen features with --features cached"]
+    elif backbone in _PACKAGED:
+        ways = ["install farfield[efficientnet], which has them", *ways]
+    return (
+        f"the pretrained weights of {backbone} are not here: there is no {names} in {places or 'a data folder'}; "
+        f"{', '.join(ways[:-1])}, or {ways[-1]}"
     )
 
 

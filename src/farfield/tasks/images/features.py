@@ -31,7 +31,7 @@ from farfield.tasks.images.cache import cached_array
 from farfield.tasks.images.files import ImageInput, ImageSet, in_order, progress_bar
 from farfield.tasks.images.pixels import Kept, read_chunk, refuse_broken
 from farfield.tasks.own.folder import at_size, described, listed, load_folder, make_domains, official
-from farfield.tasks.sets.image_sets import SETS, list_public
+from farfield.tasks.sets.image_sets import SETS, PublicSet, list_public, load_public
 from farfield.tasks.task import Domain, Task
 
 DEFAULT = "efficientnet-lite0"
@@ -64,7 +64,7 @@ def open_task(task: str | Path | Task, *, features: str | None = None, image_siz
             "features are computed at the backbone's own size; give --features or --image-size, not both"
         )
     if image_size is not None:
-        return load_folder(task, size=image_size) if isinstance(task, Path) else at_size(_opened(task), image_size)
+        return _sized(task, image_size)
     backbone = _backbone(str(features))
     if backbone.endswith(".npz"):
         return ready_features(_name_of(task), _ready_path(backbone))
@@ -91,9 +91,26 @@ def _opened(task: str | Path | Task) -> Task:
     return load_folder(task) if isinstance(task, Path) else task
 
 
+def _sized(task: str | Path | Task, size: int) -> Task:
+    """The images at this size. Those of a folder or a public set need not be decoded at another size first."""
+    if isinstance(task, Path):
+        return load_folder(task, size=size)
+    public = _public(task) if isinstance(task, str) else None
+    return load_public(public, size) if public is not None else at_size(_opened(task), size)
+
+
+def has_image_files(name: str) -> bool:
+    """Whether a registered task is made of image files. A task that is no public set is loaded to see."""
+    return _public(name) is not None or registry.load(name).images is not None
+
+
+def _public(name: str) -> PublicSet | None:
+    return next((public for public in SETS if public.name == name), None)
+
+
 def _named(name: str, backbone: str) -> Task:
     """A registered task's features. The pixels of a public set need not be decoded at another size first."""
-    public = next((p for p in SETS if p.name == name), None)
+    public = _public(name)
     if public is None:
         return with_features(registry.load(name), backbone)
     return _of_images(name, list_public(public), backbone, public.summary, public.source)

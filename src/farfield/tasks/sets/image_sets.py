@@ -17,7 +17,7 @@ from farfield.tasks.data_folder.store import locate, require
 from farfield.tasks.images.files import ImageError, ImageSet
 from farfield.tasks.images.layouts import list_folder
 from farfield.tasks.images.splits import with_official_split
-from farfield.tasks.own.folder import image_task
+from farfield.tasks.own.folder import SIZE, image_task
 from farfield.tasks.registry import register
 from farfield.tasks.task import Domain, Task
 
@@ -141,15 +141,21 @@ def list_public(public: PublicSet) -> ImageSet:
     return with_official_split(replace(images, notes=tuple(notes)), public.domains, public.class_spellings)
 
 
+def load_public(public: PublicSet, size: int = SIZE) -> Task:
+    """A public set as a task, decoded at this size and at no other."""
+    return image_task(
+        list_public(public),
+        name=public.name,
+        size=size,
+        defaults={"augment": "standard"},
+        description=public.summary,
+        source=public.source,
+    )
+
+
 def _register(public: PublicSet) -> None:
     def load() -> Task:
-        return image_task(
-            list_public(public),
-            name=public.name,
-            defaults={"augment": "standard"},
-            description=public.summary,
-            source=public.source,
-        )
+        return load_public(public)
 
     load.__qualname__ = f"load.{public.name}"
     register(
