@@ -83,6 +83,12 @@ def test_vlcs_with_split_folders_numbers_and_capitals_gets_the_papers_names(data
     assert not any("leakage" in note for note in task.notes)
 
 
+def test_one_domain_in_split_folders_is_known_by_its_name_and_not_taken_for_a_wrapping(data: Path) -> None:
+    make_folder(data / "VLCS", {"SUN": {"bird": 6}}, between="full")
+    with pytest.raises(ImageError, match=r"holds one domain of vlcs only \('SUN09'\)"):
+        load("vlcs")
+
+
 def test_office_home_and_office_caltech_are_found_under_their_spellings(data: Path) -> None:
     make_folder(data / "office_home", {d: {"Mug": 6, "Pen": 6} for d in ("Art", "Clipart", "Product", "RealWorld")})
     assert load("office-home").domain_names == ("Art", "Clipart", "Product", "Real World")

@@ -11,6 +11,7 @@ from farfield.errors import UserError
 from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile, array_data, image_data
 from farfield.tasks.data_folder.recognition import columns_checked, either, folder_with, named, rows_of, table_with
 from farfield.tasks.sets import heart_disease, tcga_brca
+from farfield.tasks.sets.image_sets import PUBLIC
 
 
 class UnknownDataSet(UserError):
@@ -129,42 +130,24 @@ _SETS = (
         ),
     ),
     image_data(
-        "pacs",
-        "photos, art, cartoons and sketches of seven classes",
-        places=("PACS", "pacs"),
-        domains={"art_painting": 2_048, "cartoon": 2_344, "photo": 1_670, "sketch": 3_929},
+        PUBLIC["pacs"],
         terms=_RESEARCH,
         get="farfield data fetch pacs (hub: flwrlabs/pacs)",
         fetch=HubRepository("flwrlabs/pacs", "folder"),
     ),
     image_data(
-        "vlcs",
-        "photos of five classes from four data sets",
-        places=("VLCS", "vlcs"),
-        domains={"Caltech101": 1_415, "LabelMe": 2_656, "SUN09": 3_282, "VOC2007": 3_376},
+        PUBLIC["vlcs"],
         terms=_RESEARCH,
         get="by hand: the folder VLCS in DomainBed's layout",
     ),
     image_data(
-        "office-home",
-        "things from offices and homes, 65 classes in four styles",
-        places=("office_home", "OfficeHome", "office-home", "OfficeHomeDataset_10072016"),
-        domains={"Art": 2_427, "Clipart": 4_365, "Product": 4_439, "Real World": 4_357},
+        PUBLIC["office-home"],
         terms="non-commercial research and teaching only",
         get="farfield data fetch office-home (hub: flwrlabs/office-home)",
         fetch=HubRepository("flwrlabs/office-home", "folder"),
     ),
     image_data(
-        "office-caltech10",
-        "ten classes from Office-31 and Caltech-256",
-        places=(
-            "office_caltech_10",
-            "office-caltech10",
-            "office_caltech10",
-            "Office_Caltech_DA_Dataset",
-            "OfficeCaltech10",
-        ),
-        domains={"amazon": 958, "caltech": 1_123, "dslr": 157, "webcam": 295},
+        PUBLIC["office-caltech10"],
         terms=_RESEARCH,
         get="by hand: folders amazon, caltech, dslr, webcam",
     ),
@@ -177,17 +160,7 @@ _SETS = (
         named("office_caltech10_surf.npz"),
     ),
     image_data(
-        "domainnet",
-        "345 classes in six styles (the cleaned version)",
-        places=("domain_net", "DomainNet", "domainnet"),
-        domains={
-            "clipart": 48_129,
-            "infograph": 51_605,
-            "painting": 72_266,
-            "quickdraw": 172_500,
-            "real": 172_947,
-            "sketch": 69_128,
-        },
+        PUBLIC["domainnet"],
         terms="fair use for research; see its page",
         get="farfield data fetch domainnet (hub: wltjr1007/DomainNet, 18.5 GB)",
         fetch=HubRepository("wltjr1007/DomainNet", "folder", label="category"),

@@ -46,7 +46,7 @@ def fetch(known: DataSet, *, replace: bool = False, progress: Progress = lambda 
     try:
         if known.check is not None:
             known.check(ready)
-        elif not known.looks(ready):
+        if not known.looks(ready):
             raise DownloadFailed(f"what was downloaded does not look like {known.name}; it is removed")
     except UserError:
         shutil.rmtree(stage)  # or the next call would find the same again

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -102,7 +103,7 @@ SETS = (
     ),
     PublicSet(
         "domainnet",
-        "345 things in six styles, 0.6 million images",
+        "345 things in six styles, 0.6 million images (the cleaned version)",
         "Peng et al., Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
         DOMAINNET_FOLDERS,
         {"clipart": 48129, "infograph": 51605, "painting": 72266, "quickdraw": 172500, "real": 172947, "sketch": 69128},
@@ -123,12 +124,7 @@ SETS = (
 def list_public(public: PublicSet) -> ImageSet:
     """The images of a public set, under the papers' names, with notes on what differs from what was published."""
     root = require(public.name, *public.folders)
-    images = list_folder(root, domains=public.domains, classes=public.class_spellings)
-    if len(images.domains) < 2:
-        raise ImageError(
-            f"'{root}' holds one domain of {public.name} only ('{images.domains[0]}'), and leaving one out needs two; "
-            f"its domains are {', '.join(public.counts)}"
-        )
+    images = list_in(root, public)
     notes = list(images.notes)
     for domain, count in public.counts.items():
         here = dict(zip(images.domains, images.sizes, strict=True)).get(domain, 0)
@@ -139,6 +135,17 @@ def list_public(public: PublicSet) -> ImageSet:
     if len(images.classes) != public.classes:
         notes.append(f"{len(images.classes)} classes are here; {public.name} has {public.classes}")
     return with_official_split(replace(images, notes=tuple(notes)), public.domains, public.class_spellings)
+
+
+def list_in(root: Path, public: PublicSet) -> ImageSet:
+    """The images of a public set in this folder, in whichever layout; fewer than two domains are refused."""
+    images = list_folder(root, domains=public.domains, classes=public.class_spellings)
+    if len(images.domains) < 2:
+        raise ImageError(
+            f"'{root}' holds one domain of {public.name} only ('{images.domains[0]}'), and leaving one out needs two; "
+            f"its domains are {', '.join(public.counts)}"
+        )
+    return images
 
 
 def _register(public: PublicSet) -> None:
@@ -165,6 +172,7 @@ def _register(public: PublicSet) -> None:
 
 for _public in SETS:
     _register(_public)
+PUBLIC = {public.name: public for public in SETS}
 
 SURF = "office_caltech10_surf.npz"
 
