@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from farfield.errors import UserError
 from farfield.tasks.data_folder.checksums import sums, write_record
 from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile
-from farfield.tasks.data_folder.downloading import DownloadFailed, Progress, download
+from farfield.tasks.data_folder.downloading import DownloadFailed, NoSpace, Progress, download, is_full
 from farfield.tasks.data_folder.hub import fetch_from_hub
 from farfield.tasks.data_folder.importing import Imported, check_free, settle
 from farfield.tasks.data_folder.store import data_folder
@@ -37,12 +37,18 @@ def fetch(known: DataSet, *, replace: bool = False, progress: Progress = lambda 
     stage.mkdir(parents=True, exist_ok=True)
     ready = stage / "ready" / place.name
     shutil.rmtree(ready.parent, ignore_errors=True)
-    ready.parent.mkdir()
-    if isinstance(known.fetch, HubRepository):
-        fetch_from_hub(known.fetch, stage / "hub", ready)
-    else:
-        files = [(file, download(file, stage / file.name, progress)) for file in known.fetch]
-        _assemble(files, ready)
+    try:
+        ready.parent.mkdir()
+        _make(known.fetch, stage, ready, progress)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        # The download took long and may fit; what is made of it is made again in no time.
+        shutil.rmtree(ready.parent, ignore_errors=True)
+        raise NoSpace(
+            f"the disk of '{folder}' was full before {known.name} was ready; its download is kept in '{stage}', what "
+            "was made of it is removed; make room and give the same command again, or set FARFIELD_DATA to a larger disk"
+        ) from error
     try:
         if known.check is not None:
             known.check(ready)
@@ -53,11 +59,20 @@ def fetch(known: DataSet, *, replace: bool = False, progress: Progress = lambda 
         raise
     found = sums(ready)
     settle(ready, place, replace)
-    write_record(place, found)
+    # The record comes last: on a full disk, the room for it is the download's.
     shutil.rmtree(stage)
+    write_record(place, found)
     if not any(stage.parent.iterdir()):
         stage.parent.rmdir()
     return Imported(known, place, len(found))
+
+
+def _make(source: tuple[RemoteFile, ...] | HubRepository, stage: Path, ready: Path, progress: Progress) -> None:
+    """Download to `stage` what is missing there, and make of it what goes to the data folder."""
+    if isinstance(source, HubRepository):
+        fetch_from_hub(source, stage / "hub", ready)
+    else:
+        _assemble([(file, download(file, stage / file.name, progress)) for file in source], ready)
 
 
 def place_of(known: DataSet) -> str:
