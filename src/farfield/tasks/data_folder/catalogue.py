@@ -163,7 +163,7 @@ _SETS = (
         PUBLIC["domainnet"],
         terms="fair use for research; see its page",
         get="farfield data fetch domainnet (hub: wltjr1007/DomainNet, 18.5 GB)",
-        fetch=HubRepository("wltjr1007/DomainNet", "folder", label="category"),
+        fetch=HubRepository("wltjr1007/DomainNet", "folder"),
     ),
     DataSet(
         "camelyon17",

@@ -49,7 +49,8 @@ class HubRepository:
     #: 'folder' for domain/class/number.jpg, 'npz' for arrays of training and test images.
     becomes: str
     files: str = "*.parquet"
-    label: str = "label"
+    #: Names that the column with the class goes by, from one revision to the next; the first that is there counts.
+    labels: tuple[str, ...] = ("label", "category")
 
 
 @dataclass(frozen=True)

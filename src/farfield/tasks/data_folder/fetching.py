@@ -16,7 +16,7 @@ from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFi
 from farfield.tasks.data_folder.downloading import DownloadFailed, NoSpace, Progress, download, is_full
 from farfield.tasks.data_folder.hub import fetch_from_hub
 from farfield.tasks.data_folder.importing import Imported, check_free, settle
-from farfield.tasks.data_folder.store import data_folder
+from farfield.tasks.data_folder.store import VARIABLE, data_folder
 
 
 class CannotFetch(UserError):
@@ -39,15 +39,16 @@ def fetch(known: DataSet, *, replace: bool = False, progress: Progress = lambda 
     shutil.rmtree(ready.parent, ignore_errors=True)
     try:
         ready.parent.mkdir()
-        _make(known.fetch, stage, ready, progress)
+        origin = _make(known.fetch, stage, ready, progress)
     except OSError as error:
         if not is_full(error):
             raise
         # The download took long and may fit; what is made of it is made again in no time.
         shutil.rmtree(ready.parent, ignore_errors=True)
         raise NoSpace(
-            f"the disk of '{folder}' was full before {known.name} was ready; its download is kept in '{stage}', what "
-            "was made of it is removed; make room and give the same command again, or set FARFIELD_DATA to a larger disk"
+            f"the disk of '{folder}' was full before {known.name} was ready; what was downloaded whole is kept in "
+            f"'{stage}', the rest is removed; make room and give the same command again, or set {VARIABLE} to a "
+            "larger disk"
         ) from error
     try:
         if known.check is not None:
@@ -61,18 +62,20 @@ def fetch(known: DataSet, *, replace: bool = False, progress: Progress = lambda 
     settle(ready, place, replace)
     # The record comes last: on a full disk, the room for it is the download's.
     shutil.rmtree(stage)
-    write_record(place, found)
+    write_record(place, found, origin)
     if not any(stage.parent.iterdir()):
         stage.parent.rmdir()
     return Imported(known, place, len(found))
 
 
-def _make(source: tuple[RemoteFile, ...] | HubRepository, stage: Path, ready: Path, progress: Progress) -> None:
-    """Download to `stage` what is missing there, and make of it what goes to the data folder."""
+def _make(
+    source: tuple[RemoteFile, ...] | HubRepository, stage: Path, ready: Path, progress: Progress
+) -> tuple[str, ...]:
+    """Download to `stage` what is missing there, make of it what goes to the data folder, and say where it is from."""
     if isinstance(source, HubRepository):
-        fetch_from_hub(source, stage / "hub", ready)
-    else:
-        _assemble([(file, download(file, stage / file.name, progress)) for file in source], ready)
+        return (fetch_from_hub(source, stage / "hub", ready),)
+    _assemble([(file, download(file, stage / file.name, progress)) for file in source], ready)
+    return tuple(file.url for file in source)
 
 
 def place_of(known: DataSet) -> str:
