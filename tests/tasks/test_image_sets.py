@@ -33,12 +33,23 @@ def data(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, request: 
 PACS = {domain: {"dog": 6, "house": 6} for domain in ("art_painting", "cartoon", "photo", "sketch")}
 
 
+FETCHED = {
+    "pacs": "farfield data fetch pacs",
+    "office-home": "farfield data fetch office-home",
+    "domainnet": "farfield data fetch domainnet",
+    "domainnet-10": "farfield data fetch domainnet",
+}
+
+
 @pytest.mark.parametrize("public", SETS, ids=lambda p: p.name)
 def test_a_set_that_is_not_here_is_listed_as_such_and_says_what_to_do(public: object) -> None:
     name = public.name  # type: ignore[attr-defined]
     assert not describe(name).available
-    with pytest.raises(MissingData, match=f"the data of task '{name}' is not here"):
+    with pytest.raises(MissingData, match=f"the data of task '{name}' is not here") as caught:
         load(name)
+    command = FETCHED.get(name)
+    way = f"get it with '{command}', put it there" if command else "see 'farfield data ls' for how to get it, put it"
+    assert way in str(caught.value)
 
 
 def test_the_published_counts_are_these() -> None:
