@@ -6,12 +6,13 @@ data_set("mnist").here()        # a path, or None
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
 from farfield.errors import UserError
 from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile, array_data, image_data
 from farfield.tasks.data_folder.recognition import columns_checked, either, folder_with, named, rows_of, table_with
-from farfield.tasks.sets import heart_disease, tcga_brca
-from farfield.tasks.sets.image_sets import PUBLIC
+from farfield.tasks.sets import eicu, heart_disease, tcga_brca
+from farfield.tasks.sets.image_sets import PUBLIC, SURF, SURF_FILES, read_surf
 
 
 class UnknownDataSet(UserError):
@@ -28,6 +29,10 @@ def data_set(name: str) -> DataSet:
     near = difflib.get_close_matches(name.lower().replace("_", "-"), CATALOGUE, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(CATALOGUE)}"
     raise UnknownDataSet(f"unknown data set '{name}'; {hint}")
+
+
+def _surf_checked(path: Path) -> None:
+    read_surf(path)
 
 
 _RESEARCH = "for research; no licence is stated"
@@ -154,10 +159,13 @@ _SETS = (
     DataSet(
         "office-caltech10-surf",
         "the same as SURF features, a bag of 800 words",
-        ("office_caltech10_surf.npz",),
+        SURF,
         _RESEARCH,
-        "by hand: arrays feature, label, domain in office_caltech10_surf.npz",
-        named("office_caltech10_surf.npz"),
+        "by hand: amazon_SURF_L10.mat, Caltech10_SURF_L10.mat, dslr_SURF_L10.mat and webcam_SURF_L10.mat in one folder",
+        either(named(SURF[0]), folder_with(*map("|".join, SURF_FILES.values()))),
+        PUBLIC["office-caltech10"].counts,
+        lambda path: read_surf(path).counts,
+        check=_surf_checked,
     ),
     image_data(
         PUBLIC["domainnet"],
@@ -198,12 +206,23 @@ _SETS = (
     DataSet(
         "eicu",
         "intensive-care stays of many hospitals",
-        ("eicu", "eicu-collaborative-research-database-2.0", "eicu_demo"),
+        eicu.FOLDERS,
         "full: PhysioNet credentialed use; demo: ODbL 1.0",
         "by hand from PhysioNet: the tables patient and medication, of the full or the demo release",
         folder_with("patient.csv|patient.csv.gz", "medication.csv|medication.csv.gz"),
         {"patient": 200_859},
         rows_of("patient"),
+    ),
+    DataSet(
+        "eicu-mortality",
+        "day-1 measurements of the demo's stays in intensive care, joined in one table",
+        (eicu.MORTALITY,),
+        "ODbL 1.0",
+        "not needed where eicu is here with the tables apacheApsVar, apachePredVar and hospital: the task joins them",
+        named(eicu.MORTALITY),
+        {"rows": 2_205},
+        rows_of(),
+        check=columns_checked("eicu-mortality", *eicu.MORTALITY_COLUMNS),
     ),
     DataSet(
         "heart-disease",
@@ -229,13 +248,17 @@ _SETS = (
     DataSet(
         "tcga-brca",
         "breast cancer, six regions",
-        ("tcga_brca.csv",),
+        tcga_brca.PLACES,
         "open; no attempt at re-identification",
-        "by hand: tcga_brca.csv as in FLamby",
-        either(named("tcga_brca.csv"), table_with(*tcga_brca.COLUMNS)),
+        "by hand: brca.csv and centers.csv of FLamby (flamby/datasets/fed_tcga_brca on GitHub) in one folder",
+        either(
+            named(tcga_brca.PLACES[0]),
+            table_with(*tcga_brca.COLUMNS),
+            folder_with(tcga_brca.PATIENTS, tcga_brca.CENTERS),
+        ),
         {"rows": 1_088},
-        rows_of(),
-        check=columns_checked("tcga-brca", *tcga_brca.COLUMNS),
+        lambda path: {"rows": int(tcga_brca.read(path)["region"].isin(tcga_brca.REGIONS).sum())},
+        check=tcga_brca.read,
     ),
 )
 CATALOGUE: dict[str, DataSet] = {known.name: known for known in _SETS}

@@ -22,7 +22,7 @@ from farfield.tasks.data_folder.store import locate
 from farfield.tasks.sets.image_sets import PublicSet
 
 #: Endings of places that are files; all other places are folders.
-FILES = (".npz", ".csv")
+FILES = (".npz", ".csv", ".gz")
 
 
 @dataclass(frozen=True)
