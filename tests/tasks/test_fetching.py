@@ -179,6 +179,17 @@ def test_a_set_is_put_in_its_place_with_a_record_and_can_be_read(site: Site, dat
         fetch(mnist_at(site, tmp_path))
 
 
+def test_a_disk_that_knows_no_links_gets_a_copy(
+    site: Site, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")  # as on exFAT
+
+    monkeypatch.setattr("os.link", refuse)
+    assert fetch(mnist_at(site, tmp_path)).path.read_bytes() == site.files["/mnist.npz"]
+    assert left(data) == ["mnist.npz", "mnist.npz.sha256"]
+
+
 def test_an_interrupted_set_is_not_here_and_is_gone_on_with(site: Site, data: Path, tmp_path: Path) -> None:
     known = mnist_at(site, tmp_path)
     site.cut = [1000, 0, 0, 0]

@@ -92,15 +92,22 @@ def place_of(known: DataSet) -> str:
 
 def _assemble(files: list[tuple[RemoteFile, Path]], ready: Path) -> None:
     if len(files) == 1 and files[0][0].unpack is None:
-        # Linked, so that the download is still there if this is stopped half-way.
-        os.link(files[0][1], ready)
+        _link(files[0][1], ready)
         return
     ready.mkdir()
     for file, path in files:
         if file.unpack is None:
-            os.link(path, ready / path.name)
+            _link(path, ready / path.name)
         else:
             _unpack(file, path, ready)
+
+
+def _link(path: Path, to: Path) -> None:
+    """A second name, so that the download stays if this is stopped half-way; a copy on a disk that knows no links."""
+    try:
+        os.link(path, to)
+    except OSError:
+        shutil.copyfile(path, to)
 
 
 def _unpack(file: RemoteFile, archive: Path, to: Path) -> None:
