@@ -107,7 +107,9 @@ def test_fetch_shows_the_terms_and_asks_before_it_downloads(
 def test_a_task_without_its_data_says_how_to_get_it_and_nothing_is_downloaded(farfield: Command, data: Path) -> None:
     ran = farfield("bench", "rotated-mnist")
     assert ran.code == 2
-    assert "there is no mnist.npz or MNIST in" in " ".join(ran.err.split())
+    said = " ".join(ran.err.split())
+    assert "there is no mnist.npz or MNIST in" in said
+    assert "get it with 'farfield data fetch mnist'" in said
     assert not data.exists()
 
 

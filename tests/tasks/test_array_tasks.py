@@ -49,7 +49,7 @@ def test_without_its_files_a_task_is_not_available_and_says_so(data: Path, name:
     assert not describe(name).available
     with pytest.raises(MissingData, match=f"'{name}'") as caught:
         load(name)
-    assert "farfield data ls" in str(caught.value)
+    assert "get it with 'farfield data fetch " in str(caught.value)
 
 
 @pytest.mark.usefixtures("everything")
@@ -236,8 +236,9 @@ def test_digits_five_says_that_mnist_m_is_mnist_recoloured(data: Path) -> None:
 
 def test_digits_five_needs_two_collections(data: Path) -> None:
     save(data / "usps.npz", arrays(90, 30, (16, 16)))
-    with pytest.raises(MissingData, match=r"at least two of mnist\.npz, .*only usps\.npz"):
+    with pytest.raises(MissingData, match=r"at least two of mnist\.npz, .*only usps\.npz") as caught:
         load("digits-five")
+    assert str(caught.value).endswith("get it with 'farfield data fetch mnist' or 'farfield data fetch svhn'")
 
 
 @needs_data("mnist.npz")

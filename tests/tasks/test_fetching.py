@@ -6,6 +6,7 @@ import errno
 import hashlib
 import io
 import shutil
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -25,12 +26,14 @@ from farfield.tasks.data_folder.data_set import DataSet, RemoteFile
 from farfield.tasks.data_folder.downloading import DownloadFailed, NoSpace, download
 from farfield.tasks.data_folder.fetching import CannotFetch, fetch
 from farfield.tasks.data_folder.importing import AlreadyHere
+from farfield.tasks.data_folder.store import VARIABLE
 from farfield.tasks.sets import heart_disease
 from farfield.tasks.sets.array_sets import DamagedData, read
 from tests.tasks.loopback import Site, serving
 from tests.tasks.small_sets import arrays, records, save
 
 CONTENT = bytes(np.random.default_rng(0).integers(0, 256, 1_000_000, dtype=np.uint8))
+RECORD = "cifar-10-batches-bin.sha256"
 SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -167,12 +170,24 @@ def test_a_set_is_put_in_its_place_with_a_record_and_can_be_read(site: Site, dat
     done = fetch(mnist_at(site, tmp_path))
     assert (done.path, done.files) == (data / "mnist.npz", 1)
     assert left(data) == ["mnist.npz", "mnist.npz.sha256"]
+    assert (data / "mnist.npz.sha256").read_text().startswith(f"# {site.url}/mnist.npz\n")
     assert read("t", "mnist").counts == {"train": 30, "test": 20}
     found = check(data_set("mnist"))
     assert (found.state, found.checksums) == ("part", "1 file as recorded")
     assert found.counts == "train 30 of 60,000, test 20 of 10,000"
     with pytest.raises(AlreadyHere, match="mnist is here already"):
         fetch(mnist_at(site, tmp_path))
+
+
+def test_a_disk_that_knows_no_links_gets_a_copy(
+    site: Site, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")  # as on exFAT
+
+    monkeypatch.setattr("os.link", refuse)
+    assert fetch(mnist_at(site, tmp_path)).path.read_bytes() == site.files["/mnist.npz"]
+    assert left(data) == ["mnist.npz", "mnist.npz.sha256"]
 
 
 def test_an_interrupted_set_is_not_here_and_is_gone_on_with(site: Site, data: Path, tmp_path: Path) -> None:
@@ -229,14 +244,16 @@ def test_an_archive_is_unpacked_into_its_folder_and_nowhere_else(site: Site, dat
     assert not (done.path / "readme.html").exists()
 
 
-def test_a_zip_is_unpacked_by_pattern(site: Site, data: Path) -> None:
-    files, _ = cifar_files()
+def zip_of(files: dict[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-        archive.writestr("cifar/notes.txt", "n")
-    site.files["/c.zip"] = packed.getvalue()
+    return packed.getvalue()
+
+
+def test_a_zip_is_unpacked_by_pattern(site: Site, data: Path) -> None:
+    site.files["/c.zip"] = zip_of({**cifar_files()[0], "cifar/notes.txt": b"n"})
     done = fetch(replace(data_set("cifar10"), fetch=(RemoteFile(f"{site.url}/c.zip", None, "zip", "*.bin"),)))
     assert done.files == 6
 
@@ -244,11 +261,8 @@ def test_a_zip_is_unpacked_by_pattern(site: Site, data: Path) -> None:
 def test_a_table_in_an_archive_of_more_is_read_where_it_lies(site: Site, data: Path) -> None:
     known = data_set("heart-disease")
     assert isinstance(known.fetch, tuple)
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name in (*heart_disease.PROCESSED, "cleveland.data", "reprocessed.hungarian.data", "costs/Index"):
-            archive.writestr(name, ",".join("1" * 14) + "\n")
-    site.files["/heart.zip"] = packed.getvalue()
+    names = (*heart_disease.PROCESSED, "cleveland.data", "reprocessed.hungarian.data", "costs/Index")
+    site.files["/heart.zip"] = zip_of({name: b",".join([b"1"] * 14) + b"\n" for name in names})
     done = fetch(replace(known, fetch=(replace(known.fetch[0], url=f"{site.url}/heart.zip", checksum=None),)))
     assert done.path == known.here() == data / "heart_disease"
     assert sorted(path.name for path in done.path.iterdir()) == sorted(heart_disease.PROCESSED)
@@ -262,6 +276,66 @@ def test_half_an_archive_is_removed(site: Site, data: Path) -> None:
         fetch(known)
     assert known.here() is None
     assert not any(path.suffix == ".gz" for path in data.rglob("*"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A data folder on a real disk of 3 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = shutil.which("mount") is not None and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    monkeypatch.setenv(VARIABLE, str(disk))
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_an_archive_that_fills_a_real_disk_is_kept_and_unpacked_once_there_is_room(
+    site: Site, small_disk: Path
+) -> None:
+    draw = np.random.default_rng(0)
+    files, _ = cifar_files()
+    site.files["/c.tar.gz"] = tar_of({**files, "cifar/more.bin": draw.bytes(1_200_000)})
+    known = replace(data_set("cifar10"), fetch=(RemoteFile(f"{site.url}/c.tar.gz", None, "tar", "*.bin"),))
+    (small_disk / "films").write_bytes(bytes(1_000_000))
+    with pytest.raises(
+        NoSpace, match=r"the disk of '.*' was full before cifar10 was ready; what was downloaded whole is"
+    ):
+        fetch(known)
+    assert left(small_disk) == [".fetch/cifar10/c.tar.gz", "films"]
+    assert shutil.disk_usage(small_disk).free > 500_000, "what was unpacked is removed"
+    (small_disk / "films").unlink()
+    done = fetch(known)
+    assert done.files == 7
+    assert len(site.asked) == 1, "the archive was not asked for again"
+    assert left(small_disk) == sorted([*(f"cifar-10-batches-bin/{Path(n).name}" for n in (*files, "more.bin")), RECORD])
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_a_disk_that_fills_up_while_an_archive_is_unpacked_leaves_the_archive_alone(
+    site: Site, data: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    site.files["/c"] = tar_of(cifar_files()[0]) if kind == "tar" else zip_of(cifar_files()[0])
+    known = replace(data_set("cifar10"), fetch=(RemoteFile(f"{site.url}/c", None, kind, "*.bin"),))
+    copied: list[str] = []
+
+    def full(source: Any, target: Any) -> None:
+        if len(copied) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copied.append(target.name)
+        target.write(source.read())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", full)
+        with pytest.raises(NoSpace, match=r"make room and give the same command again, or set FARFIELD_DATA"):
+            fetch(known)
+    assert left(data) == [".fetch/cifar10/c"]
+    assert not (data / ".fetch/cifar10/ready").exists()
+    assert fetch(known).files == 6
+    assert len(site.asked) == 1
 
 
 def test_a_set_that_is_got_by_hand_says_how(data: Path) -> None:

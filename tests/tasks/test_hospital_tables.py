@@ -18,10 +18,12 @@ from farfield.errors import UserError
 from farfield.tasks import Domain, Task, describe, load
 from farfield.tasks.data_folder.catalogue import data_set
 from farfield.tasks.data_folder.checking import check
+from farfield.tasks.data_folder.importing import import_path
 from farfield.tasks.data_folder.store import VARIABLE, MissingData, locate
 from farfield.tasks.own.preparation import TablePreparation
+from farfield.tasks.own.table_file import read_frame
 from farfield.tasks.own.words import FittedWords, WordPreparation
-from farfield.tasks.sets import eicu, image_sets, wilds
+from farfield.tasks.sets import eicu, image_sets, tcga_brca, wilds
 from farfield.tasks.sets.heart_disease import IN_ORDER
 from tests.tasks.real import needs_data
 
@@ -309,6 +311,140 @@ def test_eicu_mortality_leaves_out_what_is_known_only_afterwards(folder: Path) -
     midwest = task.domain("Midwest").groups
     assert midwest is not None
     assert len(midwest) - len(midwest.unique()) == 1
+
+
+def _demo(folder: Path, stays: int = 24) -> None:
+    """The tables of eICU that `eicu-mortality` is joined from, with the codes that they have."""
+    folder.mkdir()
+    ids = np.arange(100, 100 + stays)
+    pd.DataFrame({"apacheapsvarid": ids, "patientunitstayid": ids[::-1], "intubated": 0, "wbc": -1.0}).assign(
+        heartrate=np.where(ids % 3 == 0, -1, 80.0)
+    ).to_csv(folder / "apacheApsVar.csv.gz", index=False)
+    patient = pd.DataFrame(dict.fromkeys(eicu.JOINED["patient"], "x"), index=range(stays + 5))
+    patient = patient.assign(
+        patientunitstayid=np.arange(100, 105 + stays),
+        hospitalid=np.arange(stays + 5) % 5,
+        age=np.where(np.arange(stays + 5) % 4 == 0, "> 89", "61"),
+        hospitaldischargestatus=np.array(["Alive", "Alive", "Expired"])[np.arange(stays + 5) // 5 % 3],
+        uniquepid=[f"p{number}" for number in range(stays + 5)],
+    )
+    patient.to_csv(folder / "patient.csv.gz", index=False)
+    regions = ["Midwest", "Northeast", "South", "West", None]
+    hospital = pd.DataFrame({"hospitalid": range(5), "numbedscategory": "<100", "region": regions})
+    hospital.assign(teachingstatus=["t", "f", "True", "False", "f"]).to_csv(folder / "hospital.csv", index=False)
+    predictors = pd.DataFrame(dict.fromkeys(eicu.JOINED["apachePredVar"], 0), index=range(stays))
+    predictors.assign(patientunitstayid=ids, aids=1, electivesurgery=-1).to_csv(
+        folder / "apachePredVar.csv", index=False
+    )
+
+
+def test_eicu_mortality_is_joined_from_the_published_tables(folder: Path) -> None:
+    _demo(folder / "eicu_demo")
+    assert describe("eicu-mortality").available
+    paths = [next((folder / "eicu_demo").glob(f"{name}.csv*")) for name in (eicu.DAY_ONE, *eicu.JOINED)]
+    frame = eicu.day_one(*paths)
+    assert frame["patientunitstayid"].tolist() == list(range(123, 99, -1))
+    assert frame["age"].value_counts().to_dict() == {61.0: 18, 90.0: 6}
+    assert int(frame["heartrate"].isna().sum()) == 8
+    assert frame["wbc"].isna().all()
+    assert frame["electivesurgery"].isna().all()
+    assert frame.loc[frame["hospitalid"].isin([0, 2]), "teachingstatus"].all()
+    assert not frame.loc[frame["hospitalid"].isin([1, 3, 4]), "teachingstatus"].any()
+    assert "apacheapsvarid" not in frame
+    task = load("eicu-mortality")
+    assert task.domain_names == ("Midwest", "Northeast", "South", "West")
+    assert [len(domain) for domain in task.domains] == [5, 5, 5, 5]
+    assert task.notes[0] == "4 stays of hospitals without a region were left out"
+    load.cache_clear()
+    (folder / "eicu_demo" / "hospital.csv").unlink()
+    assert not describe("eicu-mortality").available
+    with pytest.raises(UserError, match=r"eicu_demo' has no table hospital \(\.csv or \.csv\.gz\)"):
+        load("eicu-mortality")
+
+
+@needs_data("eicu_demo_mortality.csv.gz")
+def test_the_tables_of_the_demo_joined_are_the_ready_table() -> None:
+    ready, apart = locate(eicu.MORTALITY), locate("eicu_demo")
+    assert ready is not None
+    assert apart is not None
+    joined = eicu.day_one(*(apart / f"{name}.csv.gz" for name in (eicu.DAY_ONE, *eicu.JOINED)))
+    pd.testing.assert_frame_equal(joined, read_frame(ready))
+
+
+def test_the_ready_table_of_eicu_is_listed_imported_and_counted(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    _demo(folder / "eicu_demo")
+    paths = [next((folder / "eicu_demo").glob(f"{name}.csv*")) for name in (eicu.DAY_ONE, *eicu.JOINED)]
+    source = tmp_path_factory.mktemp("downloads") / "eicu_demo_mortality.csv.gz"
+    eicu.day_one(*paths).to_csv(source, index=False)
+    known = data_set("eicu-mortality")
+    assert import_path(source).path == folder / source.name
+    assert (check(known).found, check(known).counts) == ({"rows": 24}, "rows 24 of 2,205")
+    assert known.terms == "ODbL 1.0"
+    assert "apacheApsVar" in known.get
+
+
+def _flamby(frame: pd.DataFrame, folder: Path) -> Path:
+    """The table as FLamby has it: patients without region, and the region of each site."""
+    folder.mkdir()
+    frame.drop(columns=["region", "tss_code"]).to_csv(folder / "brca.csv", index=False)
+    sites = frame[["tss_code", "region"]].drop_duplicates()
+    sites = sites.set_axis(["TSS Code", "Region"], axis=1).assign(Country="USA", State="NY", **{"Source Site": "x"})
+    sites.to_csv(folder / "centers.csv", index=False)
+    return folder
+
+
+def _brca() -> pd.DataFrame:
+    regions = np.array(["Canada", "Europe", "Midwest", "Northeast", "South", "West", "Other"])
+    sites = np.array(["C8", "A8", "AR", "BH", "5T", "4H", "JL"])
+    number = np.arange(70)
+    return pd.DataFrame(
+        {
+            "pid": [f"TCGA-{sites[i % 7]}-A{i:03d}" for i in number],
+            "region": regions[number % 7],
+            "tss_code": sites[number % 7],
+            "age_at_index": 30 + number % 50,
+            "E": (number // 7 % 2).astype(float),
+            "T": 100.0 + number,
+        }
+    )
+
+
+def test_flambys_two_files_are_joined_by_the_site_in_the_barcode(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source = _flamby(_brca(), tmp_path_factory.mktemp("downloads") / "fed_tcga_brca")
+    pd.testing.assert_frame_equal(tcga_brca.read(source).reset_index(drop=True), _brca(), check_dtype=False)
+    assert import_path(source).path == folder / "tcga_brca"
+    assert check(data_set("tcga-brca")).found == {"rows": 60}
+    task = load("tcga-brca")
+    assert {domain.name: len(domain) for domain in task.domains} == dict.fromkeys(tcga_brca.REGIONS, 10)
+    assert task.model.input_shape == (1,)
+    assert task.notes[0] == "10 patients of sites outside the six regions were left out"
+
+
+def test_a_site_without_a_region_is_named(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    source = _flamby(_brca(), tmp_path_factory.mktemp("downloads") / "flamby")
+    centers = pd.read_csv(source / "centers.csv")
+    centers[centers["TSS Code"] != "5T"].to_csv(source / "centers.csv", index=False)
+    with pytest.raises(UserError, match="has no region for the site of patient 'TCGA-5T-A004'"):
+        import_path(source)
+    assert not list(folder.iterdir())
+
+
+@needs_data("tcga_brca.csv")
+def test_the_published_tcga_rows_in_flambys_files_are_the_same_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = locate("tcga_brca.csv")
+    assert path is not None
+    joined = load("tcga-brca")
+    _flamby(pd.read_csv(path), tmp_path / "fed_tcga_brca")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    load.cache_clear()
+    assert _same(joined, load("tcga-brca"))
+    load.cache_clear()
 
 
 @needs_data("heart_disease.csv")

@@ -8,15 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.io import savemat
 
 from farfield.bench.plan import make_plan
 from farfield.bench.settings import PlanError
 from farfield.tasks import describe, load
 from farfield.tasks.clients.partition import Partition, make_clients
-from farfield.tasks.data_folder.store import MissingData
+from farfield.tasks.data_folder.catalogue import data_set
+from farfield.tasks.data_folder.checking import check
+from farfield.tasks.data_folder.importing import import_path
+from farfield.tasks.data_folder.store import MissingData, locate
 from farfield.tasks.images.files import ImageError
 from farfield.tasks.registry import load as registry_load
-from farfield.tasks.sets.image_sets import SETS
+from farfield.tasks.sets.image_sets import OFFICE_CALTECH_CLASSES, SETS
 from farfield.tasks.task import Task
 from tests.tasks.image_files import make_folder, save
 from tests.tasks.real import needs_data
@@ -33,12 +37,23 @@ def data(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, request: 
 PACS = {domain: {"dog": 6, "house": 6} for domain in ("art_painting", "cartoon", "photo", "sketch")}
 
 
+FETCHED = {
+    "pacs": "farfield data fetch pacs",
+    "office-home": "farfield data fetch office-home",
+    "domainnet": "farfield data fetch domainnet",
+    "domainnet-10": "farfield data fetch domainnet",
+}
+
+
 @pytest.mark.parametrize("public", SETS, ids=lambda p: p.name)
 def test_a_set_that_is_not_here_is_listed_as_such_and_says_what_to_do(public: object) -> None:
     name = public.name  # type: ignore[attr-defined]
     assert not describe(name).available
-    with pytest.raises(MissingData, match=f"the data of task '{name}' is not here"):
+    with pytest.raises(MissingData, match=f"the data of task '{name}' is not here") as caught:
         load(name)
+    command = FETCHED.get(name)
+    way = f"get it with '{command}', put it there" if command else "see 'farfield data ls' for how to get it, put it"
+    assert way in str(caught.value)
 
 
 def test_the_published_counts_are_these() -> None:
@@ -81,6 +96,12 @@ def test_vlcs_with_split_folders_numbers_and_capitals_gets_the_papers_names(data
     assert task.classes == ("bird", "dog")
     assert [len(d) for d in task.domains] == [12] * 4
     assert not any("leakage" in note for note in task.notes)
+
+
+def test_one_domain_in_split_folders_is_known_by_its_name_and_not_taken_for_a_wrapping(data: Path) -> None:
+    make_folder(data / "VLCS", {"SUN": {"bird": 6}}, between="full")
+    with pytest.raises(ImageError, match=r"holds one domain of vlcs only \('SUN09'\)"):
+        load("vlcs")
 
 
 def test_office_home_and_office_caltech_are_found_under_their_spellings(data: Path) -> None:
@@ -234,6 +255,74 @@ def test_surf_features_are_roots_of_word_shares(data: Path) -> None:
     registry_load.cache_clear()
     with pytest.raises(ImageError, match="is not the file of SURF features"):
         load("office-caltech10-surf")
+
+
+def published_surf(
+    folder: Path, features: str = "fts", labels: str = "labels", caltech: str = "Caltech10"
+) -> np.ndarray:
+    """A file a domain as published, twenty images each; the words of all of them, domain after domain."""
+    folder.mkdir(parents=True)
+    words = np.random.default_rng(0).integers(0, 9, (80, 30)).astype(np.float64)
+    for number, name in enumerate(("amazon", caltech, "dslr", "webcam")):
+        part = words[20 * number : 20 * number + 20]
+        # From 1, as MATLAB counts.
+        savemat(folder / f"{name}_SURF_L10.mat", {features: part, labels: 1 + np.arange(20)[:, None] % 10})
+    return words
+
+
+@pytest.mark.parametrize("arrays", [("fts", "labels", "Caltech10"), ("feas", "label", "caltech")])
+def test_surf_features_are_read_as_published_too(data: Path, tmp_path: Path, arrays: tuple[str, str, str]) -> None:
+    words = published_surf(tmp_path / "GFKdata", *arrays)
+    assert import_path(tmp_path / "GFKdata").path == data / "office_caltech10_surf"
+    task = load("office-caltech10-surf")
+    assert task.domain_names == ("amazon", "caltech", "dslr", "webcam")
+    assert task.classes == tuple(OFFICE_CALTECH_CLASSES)
+    assert [domain.y.tolist() for domain in task.domains] == [[*range(10), *range(10)]] * 4
+    np.testing.assert_allclose(task.domain("caltech").x[0].numpy(), np.sqrt(words[20] / words[20].sum()), rtol=1e-5)
+    assert check(data_set("office-caltech10-surf")).found == {"amazon": 20, "caltech": 20, "dslr": 20, "webcam": 20}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"fts": np.ones((3, 4)), "labels": [[0], [1], [2]]}, r"labels from 1 to 10"),
+        ({"fts": np.ones((3, 4)), "labels": [[1], [1]]}, r"words of shape \(3, 4\) and 2 labels"),
+        ({"fts": -np.ones((2, 4)), "labels": [[1], [1]]}, "negative counts of words"),
+        ({"X": np.ones((3, 4))}, "has no arrays fts and labels"),
+    ],
+)
+def test_a_file_of_surf_features_that_cannot_be_used_is_named(
+    data: Path, tmp_path: Path, content: dict[str, object], message: str
+) -> None:
+    published_surf(tmp_path / "surf")
+    savemat(tmp_path / "surf" / "dslr_SURF_L10.mat", content)
+    with pytest.raises(ImageError, match=message) as caught:
+        import_path(tmp_path / "surf")
+    assert "dslr_SURF_L10.mat" in str(caught.value)
+    assert not data.exists() or not list(data.iterdir())
+
+
+@needs_data("office_caltech10_surf.npz")
+def test_the_real_surf_features_in_the_published_files_are_the_same_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = load("office-caltech10-surf")
+    path = locate("office_caltech10_surf.npz")
+    assert path is not None
+    with np.load(path) as file:
+        folder = tmp_path / "data" / "office_caltech10_surf"
+        folder.mkdir(parents=True)
+        for number, name in enumerate(("amazon", "Caltech10", "dslr", "webcam")):
+            here = file["domain"] == number
+            content = {"fts": file["feature"][here].astype(float), "labels": file["label"][here][:, None] + 1}
+            savemat(folder / f"{name}_SURF_L10.mat", content)
+    monkeypatch.setenv("FARFIELD_DATA", str(tmp_path / "data"))
+    registry_load.cache_clear()
+    apart = load("office-caltech10-surf")
+    assert apart.classes == joined.classes
+    for one, other in zip(apart.domains, joined.domains, strict=True):
+        assert torch.equal(one.x, other.x)
+        assert torch.equal(one.y, other.y)
 
 
 @needs_data("PACS")

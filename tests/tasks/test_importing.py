@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,19 @@ from farfield.tasks.data_folder.checksums import WrongChecksum, digest
 from farfield.tasks.data_folder.downloading import NoSpace
 from farfield.tasks.data_folder.importing import AlreadyHere, NotRecognised, import_path, recognise
 from farfield.tasks.data_folder.recognition import array_counts
+from farfield.tasks.images.files import ImageError
 from farfield.tasks.own.table_file import TableError
 from farfield.tasks.sets import heart_disease
 from farfield.tasks.sets.array_sets import DamagedData
+from farfield.tasks.sets.image_sets import PUBLIC, list_public
 from tests.tasks.real import needs_data
 from tests.tasks.small_sets import arrays, records, save, save_idx
 
 
-def image_folder(folder: Path, domains: tuple[str, ...]) -> Path:
+def image_folder(folder: Path, domains: tuple[str, ...], inside: str = "dog") -> Path:
     for domain in domains:
-        (folder / domain / "dog").mkdir(parents=True)
-        (folder / domain / "dog" / "1.jpg").write_bytes(b"\xff\xd8\xff" + domain.encode())
+        (folder / domain / inside).mkdir(parents=True)
+        (folder / domain / inside / "1.jpg").write_bytes(b"\xff\xd8\xff" + domain.encode())
     return folder
 
 
@@ -60,7 +63,7 @@ def some(tmp_path: Path, name: str) -> Path:
         "pacs": lambda: image_folder(place / "kfold", ("art_painting", "cartoon", "photo", "sketch")),
         "vlcs": lambda: image_folder(place / "v", ("Caltech101", "LabelMe", "SUN09", "VOC2007")),
         "office-home": lambda: image_folder(place / "o", ("Art", "Clipart", "Product", "Real_World")),
-        "office-caltech10": lambda: image_folder(place / "c", ("amazon", "caltech", "dslr", "webcam")),
+        "office-caltech10": lambda: image_folder(place / "c", ("amazon", "caltech", "dslr", "webcam"), "mug"),
         "domainnet": lambda: image_folder(
             place / "d", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
         ),
@@ -93,6 +96,104 @@ def test_a_set_is_known_by_its_layout_and_put_in_its_place(data: Path, tmp_path:
     assert copied == sorted(p.relative_to(path) for p in path.rglob("*"))
     assert sorted(p.name for p in data.iterdir()) == sorted([place, f"{place}.sha256"])
     assert check(data_set(name)).checksums.endswith("as recorded")
+
+
+def wrapped_pacs(folder: Path) -> Path:
+    image_folder(folder / "kfold", ("art_painting", "cartoon", "photo", "sketch"))
+    (folder / "splits").mkdir()
+    (folder / "splits" / "photo_train_kfold.txt").write_text("photo/dog/1.jpg 1\n")
+    (folder / "README.md").write_text("as published")
+    return folder
+
+
+def split_vlcs(folder: Path) -> Path:
+    for split in ("full", "train", "crossval", "test"):
+        image_folder(folder, ("CALTECH", "LABELME", "PASCAL", "SUN"), f"{split}/3")
+    return folder
+
+
+def office_with_images(folder: Path) -> Path:
+    return image_folder(folder, ("amazon", "caltech10", "dslr", "webcam"), "images/laptop")
+
+
+def wrapped_domainnet(folder: Path) -> Path:
+    image_folder(
+        folder / "files" / "domain_net", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), "zebra"
+    )
+    return folder
+
+
+LAYOUTS = {
+    "pacs": wrapped_pacs,
+    "vlcs": split_vlcs,
+    "office-caltech10": office_with_images,
+    "domainnet": wrapped_domainnet,
+}
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["by-name", "by-layout"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_that_a_task_reads_is_imported_and_counted_as_the_task_does(
+    data: Path, tmp_path: Path, cache: Path, name: str, given: bool
+) -> None:
+    path = LAYOUTS[name](tmp_path / "downloads")
+    assert recognise(path).name == name
+    done = import_path(path, name if given else None)
+    found = check(data_set(name))
+    assert found.found == dict.fromkeys(PUBLIC[name].counts, 1)
+    assert (found.state, found.checksums) == ("part", f"{done.files} files as recorded")
+    assert list_public(PUBLIC[name]).sizes == tuple(found.found.values())
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_set_that_was_put_there_by_hand_is_counted_as_the_task_does(data: Path, name: str) -> None:
+    LAYOUTS[name](data / PUBLIC[name].folders[0])
+    assert check(data_set(name)).found == dict.fromkeys(PUBLIC[name].counts, 1)
+
+
+def test_a_part_of_a_set_is_taken_under_its_name_only(data: Path, tmp_path: Path) -> None:
+    path = image_folder(tmp_path / "some", ("photo", "sketch"))
+    with pytest.raises(NotRecognised, match="looks like none of the known data sets"):
+        import_path(path)
+    import_path(path, "pacs")
+    assert check(data_set("pacs")).counts.startswith("art_painting 0 of 2,048, cartoon 0 of 2,344, photo 1 of 1,670")
+    with pytest.raises(ImageError, match="holds one domain of vlcs only"):
+        import_path(image_folder(tmp_path / "one", ("SUN09",)), "vlcs")
+
+
+def test_a_folder_with_a_set_among_other_things_is_not_taken_for_the_set(data: Path, tmp_path: Path) -> None:
+    downloads = tmp_path / "downloads"
+    wrapped_pacs(downloads / "PACS")
+    (downloads / "holidays.zip").write_bytes(b"PK")
+    with pytest.raises(NotRecognised, match="looks like none of the known data sets"):
+        import_path(downloads)
+    (downloads / "holidays.zip").rename(tmp_path / "holidays.zip")
+    assert recognise(downloads).name == "pacs"
+
+
+def test_a_home_folder_is_looked_at_by_its_names_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        image_folder(tmp_path / "home" / f"project-{number}", ("art_painting", "cartoon", "photo", "sketch"))
+    opened: set[Path] = set()
+    real = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        opened.add(Path(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(NotRecognised):
+        recognise(tmp_path / "home")
+    assert opened == {tmp_path / "home"}
+
+
+def test_a_folder_that_leads_back_to_itself_is_no_data_set(data: Path, tmp_path: Path) -> None:
+    path = image_folder(tmp_path / "circle", ("photo", "sketch"))
+    (path / "again").symlink_to(path)
+    with pytest.raises(NotRecognised, match="looks like none"):
+        recognise(path)
+    with pytest.raises(ImageError, match="is a link back to a folder that it lies in"):
+        import_path(path, "pacs")
 
 
 def test_the_record_is_what_sha256sum_reads(data: Path, tmp_path: Path) -> None:
@@ -157,7 +258,7 @@ def test_arrays_that_are_not_the_set_are_refused_and_nothing_is_left(data: Path,
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(DamagedData, match="cut short"):
         import_path(path)
-    with pytest.raises(NotRecognised, match="does not look like pacs"):
+    with pytest.raises(ImageError, match="with the domains art_painting, cartoon, photo, sketch"):
         import_path(some(tmp_path, "vlcs"), "pacs")
     with pytest.raises(NotRecognised, match=r"usps is a file \(usps\.npz\), and .* is not"):
         import_path(tmp_path / "downloads", "usps")

@@ -6,11 +6,13 @@ data_set("mnist").here()        # a path, or None
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
 from farfield.errors import UserError
 from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile, array_data, image_data
 from farfield.tasks.data_folder.recognition import columns_checked, either, folder_with, named, rows_of, table_with
-from farfield.tasks.sets import heart_disease, tcga_brca
+from farfield.tasks.sets import eicu, heart_disease, tcga_brca
+from farfield.tasks.sets.image_sets import PUBLIC, SURF, SURF_FILES, read_surf
 
 
 class UnknownDataSet(UserError):
@@ -27,6 +29,10 @@ def data_set(name: str) -> DataSet:
     near = difflib.get_close_matches(name.lower().replace("_", "-"), CATALOGUE, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(CATALOGUE)}"
     raise UnknownDataSet(f"unknown data set '{name}'; {hint}")
+
+
+def _surf_checked(path: Path) -> None:
+    read_surf(path)
 
 
 _RESEARCH = "for research; no licence is stated"
@@ -129,68 +135,43 @@ _SETS = (
         ),
     ),
     image_data(
-        "pacs",
-        "photos, art, cartoons and sketches of seven classes",
-        places=("PACS", "pacs"),
-        domains={"art_painting": 2_048, "cartoon": 2_344, "photo": 1_670, "sketch": 3_929},
+        PUBLIC["pacs"],
         terms=_RESEARCH,
         get="farfield data fetch pacs (hub: flwrlabs/pacs)",
         fetch=HubRepository("flwrlabs/pacs", "folder"),
     ),
     image_data(
-        "vlcs",
-        "photos of five classes from four data sets",
-        places=("VLCS", "vlcs"),
-        domains={"Caltech101": 1_415, "LabelMe": 2_656, "SUN09": 3_282, "VOC2007": 3_376},
+        PUBLIC["vlcs"],
         terms=_RESEARCH,
         get="by hand: the folder VLCS in DomainBed's layout",
     ),
     image_data(
-        "office-home",
-        "things from offices and homes, 65 classes in four styles",
-        places=("office_home", "OfficeHome", "office-home", "OfficeHomeDataset_10072016"),
-        domains={"Art": 2_427, "Clipart": 4_365, "Product": 4_439, "Real World": 4_357},
+        PUBLIC["office-home"],
         terms="non-commercial research and teaching only",
         get="farfield data fetch office-home (hub: flwrlabs/office-home)",
         fetch=HubRepository("flwrlabs/office-home", "folder"),
     ),
     image_data(
-        "office-caltech10",
-        "ten classes from Office-31 and Caltech-256",
-        places=(
-            "office_caltech_10",
-            "office-caltech10",
-            "office_caltech10",
-            "Office_Caltech_DA_Dataset",
-            "OfficeCaltech10",
-        ),
-        domains={"amazon": 958, "caltech": 1_123, "dslr": 157, "webcam": 295},
+        PUBLIC["office-caltech10"],
         terms=_RESEARCH,
         get="by hand: folders amazon, caltech, dslr, webcam",
     ),
     DataSet(
         "office-caltech10-surf",
         "the same as SURF features, a bag of 800 words",
-        ("office_caltech10_surf.npz",),
+        SURF,
         _RESEARCH,
-        "by hand: arrays feature, label, domain in office_caltech10_surf.npz",
-        named("office_caltech10_surf.npz"),
+        "by hand: amazon_SURF_L10.mat, Caltech10_SURF_L10.mat, dslr_SURF_L10.mat and webcam_SURF_L10.mat in one folder",
+        either(named(SURF[0]), folder_with(*map("|".join, SURF_FILES.values()))),
+        PUBLIC["office-caltech10"].counts,
+        lambda path: read_surf(path).counts,
+        check=_surf_checked,
     ),
     image_data(
-        "domainnet",
-        "345 classes in six styles (the cleaned version)",
-        places=("domain_net", "DomainNet", "domainnet"),
-        domains={
-            "clipart": 48_129,
-            "infograph": 51_605,
-            "painting": 72_266,
-            "quickdraw": 172_500,
-            "real": 172_947,
-            "sketch": 69_128,
-        },
+        PUBLIC["domainnet"],
         terms="fair use for research; see its page",
         get="farfield data fetch domainnet (hub: wltjr1007/DomainNet, 18.5 GB)",
-        fetch=HubRepository("wltjr1007/DomainNet", "folder", label="category"),
+        fetch=HubRepository("wltjr1007/DomainNet", "folder"),
     ),
     DataSet(
         "camelyon17",
@@ -225,12 +206,23 @@ _SETS = (
     DataSet(
         "eicu",
         "intensive-care stays of many hospitals",
-        ("eicu", "eicu-collaborative-research-database-2.0", "eicu_demo"),
+        eicu.FOLDERS,
         "full: PhysioNet credentialed use; demo: ODbL 1.0",
         "by hand from PhysioNet: the tables patient and medication, of the full or the demo release",
         folder_with("patient.csv|patient.csv.gz", "medication.csv|medication.csv.gz"),
         {"patient": 200_859},
         rows_of("patient"),
+    ),
+    DataSet(
+        "eicu-mortality",
+        "day-1 measurements of the demo's stays in intensive care, joined in one table",
+        (eicu.MORTALITY,),
+        "ODbL 1.0",
+        "not needed where eicu is here with the tables apacheApsVar, apachePredVar and hospital: the task joins them",
+        named(eicu.MORTALITY),
+        {"rows": 2_205},
+        rows_of(),
+        check=columns_checked("eicu-mortality", *eicu.MORTALITY_COLUMNS),
     ),
     DataSet(
         "heart-disease",
@@ -256,13 +248,17 @@ _SETS = (
     DataSet(
         "tcga-brca",
         "breast cancer, six regions",
-        ("tcga_brca.csv",),
+        tcga_brca.PLACES,
         "open; no attempt at re-identification",
-        "by hand: tcga_brca.csv as in FLamby",
-        either(named("tcga_brca.csv"), table_with(*tcga_brca.COLUMNS)),
+        "by hand: brca.csv and centers.csv of FLamby (flamby/datasets/fed_tcga_brca on GitHub) in one folder",
+        either(
+            named(tcga_brca.PLACES[0]),
+            table_with(*tcga_brca.COLUMNS),
+            folder_with(tcga_brca.PATIENTS, tcga_brca.CENTERS),
+        ),
         {"rows": 1_088},
-        rows_of(),
-        check=columns_checked("tcga-brca", *tcga_brca.COLUMNS),
+        lambda path: {"rows": int(tcga_brca.read(path)["region"].isin(tcga_brca.REGIONS).sum())},
+        check=tcga_brca.read,
     ),
 )
 CATALOGUE: dict[str, DataSet] = {known.name: known for known in _SETS}

@@ -51,9 +51,7 @@ def _checksums(path: Path) -> tuple[bool, str]:
 def _counts(known: DataSet, found: dict[str, int]) -> tuple[str, str]:
     if not known.published:
         return "good", "nothing to compare with"
-    # A domain's folder may have an underscore where its name has a space.
-    spaced = {name.replace("_", " "): number for name, number in found.items()}
-    pairs = [(name, found.get(name, spaced.get(name, 0)), want) for name, want in known.published.items()]
+    pairs = [(name, found.get(name, 0), want) for name, want in known.published.items()]
     differing = [f"{name} {have:,} of {want:,}" for name, have, want in pairs if have != want]
     if not differing:
         return "good", "as published"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +47,13 @@ def sums(path: Path) -> dict[str, str]:
     return {file.relative_to(path.parent).as_posix(): digest(file) for file in files_of(path)}
 
 
-def write_record(path: Path, found: dict[str, str]) -> None:
-    """Write the sums beside `path`, whole or not at all."""
+def write_record(path: Path, found: dict[str, str], origin: Iterable[str] = ()) -> None:
+    """Write the sums beside `path`, whole or not at all, after comments that say where the data is from."""
     record = record_of(path)
     partial = record.with_name(f".{record.name}.{os.getpid()}.part")
     try:
-        partial.write_text("".join(f"{value}  {name}\n" for name, value in found.items()))
+        lines = [*(f"# {text}" for text in origin), *(f"{value}  {name}" for name, value in found.items())]
+        partial.write_text("".join(f"{line}\n" for line in lines))
         os.replace(partial, record)
     finally:
         partial.unlink(missing_ok=True)
@@ -73,6 +74,8 @@ def recorded(path: Path) -> dict[str, str] | None:
 def _parse(record: Path) -> dict[str, str]:
     found = {}
     for number, line in enumerate(record.read_text().splitlines(), 1):
+        if line.startswith("#"):  # sha256sum passes over these as well
+            continue
         value, _, name = line.partition("  ")
         if len(value) != 64 or not name:
             raise WrongChecksum(f"'{record}' line {number} is not a checksum and a name: {line[:80]!r}")

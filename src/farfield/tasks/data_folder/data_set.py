@@ -12,15 +12,17 @@ from farfield.tasks.data_folder.recognition import (
     array_check,
     array_counts,
     either,
-    folder_with,
+    image_check,
+    image_counts,
+    image_folder,
     known_arrays,
     named,
-    pictures_by_folder,
 )
 from farfield.tasks.data_folder.store import locate
+from farfield.tasks.sets.image_sets import PublicSet
 
 #: Endings of places that are files; all other places are folders.
-FILES = (".npz", ".csv")
+FILES = (".npz", ".csv", ".gz")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class HubRepository:
     #: 'folder' for domain/class/number.jpg, 'npz' for arrays of training and test images.
     becomes: str
     files: str = "*.parquet"
-    label: str = "label"
+    #: Names that the column with the class goes by, from one revision to the next; the first that is there counts.
+    labels: tuple[str, ...] = ("label", "category")
 
 
 @dataclass(frozen=True)
@@ -101,25 +104,17 @@ def array_data(
     )
 
 
-def image_data(
-    name: str,
-    about: str,
-    *,
-    places: tuple[str, ...],
-    domains: Mapping[str, int],
-    terms: str,
-    get: str,
-    fetch: HubRepository | None = None,
-) -> DataSet:
-    """Image folders, a domain each. A domain with a space in its name is also known with an underscore."""
+def image_data(public: PublicSet, *, terms: str, get: str, fetch: HubRepository | None = None) -> DataSet:
+    """Image folders, a domain each, as the task of this name reads them."""
     return DataSet(
-        name=name,
-        about=about,
-        places=places,
+        name=public.name,
+        about=public.summary,
+        places=public.folders,
         terms=terms,
         get=get,
-        looks=folder_with(*(f"{domain}|{domain.replace(' ', '_')}" for domain in domains)),
-        published=domains,
-        count=pictures_by_folder,
+        looks=image_folder(public),
+        published=public.counts,
+        count=image_counts(public),
+        check=image_check(public),
         fetch=fetch,
     )

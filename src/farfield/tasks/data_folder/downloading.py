@@ -40,6 +40,11 @@ class NoSpace(UserError):
     """The disk is full, or would be."""
 
 
+def is_full(error: OSError) -> bool:
+    """Whether a write failed because the disk, or the user's share of it, has no room left."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 class _Stopped(Exception):
     """The connection ended too early; another attempt may go on from here."""
 
@@ -141,7 +146,7 @@ def _append(answer: Any, part: Path, begin: int, total: int | None, name: str, p
             out.flush()
             os.fsync(out.fileno())
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         part.unlink(missing_ok=True)
         _tag(part).unlink(missing_ok=True)

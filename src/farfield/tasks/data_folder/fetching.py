@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from farfield.errors import UserError
 from farfield.tasks.data_folder.checksums import sums, write_record
 from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile
-from farfield.tasks.data_folder.downloading import DownloadFailed, Progress, download
+from farfield.tasks.data_folder.downloading import DownloadFailed, NoSpace, Progress, download, is_full
 from farfield.tasks.data_folder.hub import fetch_from_hub
 from farfield.tasks.data_folder.importing import Imported, check_free, settle
-from farfield.tasks.data_folder.store import data_folder
+from farfield.tasks.data_folder.store import VARIABLE, data_folder
 
 
 class CannotFetch(UserError):
@@ -37,27 +37,45 @@ def fetch(known: DataSet, *, replace: bool = False, progress: Progress = lambda 
     stage.mkdir(parents=True, exist_ok=True)
     ready = stage / "ready" / place.name
     shutil.rmtree(ready.parent, ignore_errors=True)
-    ready.parent.mkdir()
-    if isinstance(known.fetch, HubRepository):
-        fetch_from_hub(known.fetch, stage / "hub", ready)
-    else:
-        files = [(file, download(file, stage / file.name, progress)) for file in known.fetch]
-        _assemble(files, ready)
+    try:
+        ready.parent.mkdir()
+        origin = _make(known.fetch, stage, ready, progress)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        # The download took long and may fit; what is made of it is made again in no time.
+        shutil.rmtree(ready.parent, ignore_errors=True)
+        raise NoSpace(
+            f"the disk of '{folder}' was full before {known.name} was ready; what was downloaded whole is kept in "
+            f"'{stage}', the rest is removed; make room and give the same command again, or set {VARIABLE} to a "
+            "larger disk"
+        ) from error
     try:
         if known.check is not None:
             known.check(ready)
-        elif not known.looks(ready):
+        if not known.looks(ready):
             raise DownloadFailed(f"what was downloaded does not look like {known.name}; it is removed")
     except UserError:
         shutil.rmtree(stage)  # or the next call would find the same again
         raise
     found = sums(ready)
     settle(ready, place, replace)
-    write_record(place, found)
+    # The record comes last: on a full disk, the room for it is the download's.
     shutil.rmtree(stage)
+    write_record(place, found, origin)
     if not any(stage.parent.iterdir()):
         stage.parent.rmdir()
     return Imported(known, place, len(found))
+
+
+def _make(
+    source: tuple[RemoteFile, ...] | HubRepository, stage: Path, ready: Path, progress: Progress
+) -> tuple[str, ...]:
+    """Download to `stage` what is missing there, make of it what goes to the data folder, and say where it is from."""
+    if isinstance(source, HubRepository):
+        return (fetch_from_hub(source, stage / "hub", ready),)
+    _assemble([(file, download(file, stage / file.name, progress)) for file in source], ready)
+    return tuple(file.url for file in source)
 
 
 def place_of(known: DataSet) -> str:
@@ -74,15 +92,22 @@ def place_of(known: DataSet) -> str:
 
 def _assemble(files: list[tuple[RemoteFile, Path]], ready: Path) -> None:
     if len(files) == 1 and files[0][0].unpack is None:
-        # Linked, so that the download is still there if this is stopped half-way.
-        os.link(files[0][1], ready)
+        _link(files[0][1], ready)
         return
     ready.mkdir()
     for file, path in files:
         if file.unpack is None:
-            os.link(path, ready / path.name)
+            _link(path, ready / path.name)
         else:
             _unpack(file, path, ready)
+
+
+def _link(path: Path, to: Path) -> None:
+    """A second name, so that the download stays if this is stopped half-way; a copy on a disk that knows no links."""
+    try:
+        os.link(path, to)
+    except OSError:
+        shutil.copyfile(path, to)
 
 
 def _unpack(file: RemoteFile, archive: Path, to: Path) -> None:

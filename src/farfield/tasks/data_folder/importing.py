@@ -15,7 +15,7 @@ from farfield.errors import UserError
 from farfield.tasks.data_folder.catalogue import CATALOGUE, data_set
 from farfield.tasks.data_folder.checksums import record_of, sums, write_record
 from farfield.tasks.data_folder.data_set import DataSet
-from farfield.tasks.data_folder.downloading import NoSpace
+from farfield.tasks.data_folder.downloading import NoSpace, is_full
 from farfield.tasks.data_folder.store import data_folder
 from farfield.tasks.own.table_file import TEXT
 
@@ -138,7 +138,7 @@ def _bring(path: Path, copy: Path, link: bool) -> None:
     except (OSError, shutil.Error) as error:
         # A folder's errors come as a list of (from, to, why).
         reasons = str(error.args[0]) if isinstance(error, shutil.Error) else str(error)
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in reasons:
+        if is_full(error) or os.strerror(errno.ENOSPC) in reasons:
             raise NoSpace(
                 f"the disk of '{copy.parent.parent}' is full, and nothing of '{path}' was kept; make room, or use "
                 "--link to leave the data where it is"

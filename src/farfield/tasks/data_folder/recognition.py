@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import zipfile
 from collections.abc import Callable
@@ -11,12 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from farfield.tasks.images.files import ImageError
+from farfield.tasks.images.layouts import find_domains
 from farfield.tasks.own.table_file import TEXT, need_columns, read_frame
 from farfield.tasks.sets.array_sets import SETS, DamagedData, read_from
+from farfield.tasks.sets.image_sets import PublicSet, list_in
 
 Looks = Callable[[Path], bool]
 Counts = Callable[[Path], dict[str, int]]
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+#: What may lie beside the one folder that holds the domains of an image set: lists, notes, a licence.
+_NOTES = frozenset({"", ".txt", ".csv", ".md", ".json"})
 
 
 def named(*names: str) -> Looks:
@@ -89,15 +92,60 @@ def array_check(name: str) -> Callable[[Path], None]:
     return check
 
 
-def pictures_by_folder(path: Path) -> dict[str, int]:
-    """Image files below each folder of the first level: the domains of an image folder."""
-    counts = {}
-    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-        if entry.is_dir() and not entry.name.startswith("."):
-            counts[entry.name] = sum(
-                name.lower().endswith(PICTURES) for _, _, names in os.walk(entry.path) for name in names
-            )
-    return counts
+def image_folder(public: PublicSet) -> Looks:
+    """A folder with all domains of a set, in any spelling, perhaps wrapped in another that holds nothing else.
+
+    Told by names alone: any folder may be asked about, also one with a million files.
+    """
+
+    def looks(path: Path) -> bool:
+        if not path.is_dir():
+            return False
+        try:
+            top, found = find_domains(path, public.domains)
+            return found == tuple(public.counts) and _wrapped(path, top)
+        except (OSError, ImageError):  # a folder that may not be read, or a link in a circle: no data set
+            return False
+
+    return looks
+
+
+def _wrapped(path: Path, top: Path) -> bool:
+    """Whether the folders from `path` to `top` hold just the next one: a folder of downloads is no data set."""
+    while top != path:
+        beside = [entry for entry in top.parent.iterdir() if entry != top]
+        if not all(_notes(entry) for entry in beside):
+            return False
+        top = top.parent
+    return True
+
+
+def _notes(path: Path) -> bool:
+    """Whether this is a text, or a folder of texts, or hidden, as a file browser's own files are."""
+    if path.name.startswith((".", "__")):
+        return True
+    if path.is_dir():
+        return all(entry.is_file() and entry.suffix.lower() in _NOTES for entry in path.iterdir())
+    return path.suffix.lower() in _NOTES
+
+
+def image_counts(public: PublicSet) -> Counts:
+    """Images of each domain, as the task would list them."""
+
+    def count(path: Path) -> dict[str, int]:
+        images = list_in(path, public)
+        return dict(zip(images.domains, images.sizes, strict=True))
+
+    return count
+
+
+def image_check(public: PublicSet) -> Callable[[Path], None]:
+    """Lists the images once as a task would, so that a folder that cannot be used is refused when it is brought in."""
+
+    def check(path: Path) -> None:
+        list_in(path, public)
+
+    return check
 
 
 def rows_of(*tables: str) -> Counts:

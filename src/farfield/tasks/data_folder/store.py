@@ -54,6 +54,17 @@ def require(task: str, *names: str) -> Path:
         places = " or ".join(str(folder) for folder in data_folders())
         raise MissingData(
             f"the data of task '{task}' is not here: there is no {' or '.join(names)} in {places}; "
-            f"see 'farfield data ls', put it there with 'farfield data import', or set {VARIABLE} to where it lies"
+            f"{ways_to_get(*names)}, put it there with 'farfield data import', or set {VARIABLE} to where it lies"
         )
     return found
+
+
+def ways_to_get(*names: str) -> str:
+    """The commands that download what lies under one of these names, or the one that tells how to get it by hand."""
+    # Imported here, because the catalogue is made of the data sets, and these find their files through this module.
+    from farfield.tasks.data_folder.catalogue import CATALOGUE
+
+    sets = [known.name for known in CATALOGUE.values() if known.fetch is not None and set(known.places) & set(names)]
+    if not sets:
+        return "see 'farfield data ls' for how to get it"
+    return "get it with " + " or ".join(f"'farfield data fetch {name}'" for name in sets)

@@ -17,6 +17,8 @@ from farfield.tasks.images.files import SUFFIXES, ImageError, ImageSet, build
 UNREAD = frozenset({".heic", ".heif", ".avif", ".svg", ".dng", ".cr2", ".nef", ".arw", ".psd", ".dcm", ".nii", ".svs"})
 SPLITS = ("train", "crossval", "val", "test")
 LEVELS = ("images", "image", "imgs")
+#: Folders that may lie around the domains, one in the other, and those that may lie beside one of them.
+_WRAPPERS, _BESIDE = 4, 20
 EXPECTED = "domain/class/*.png (or jpg, bmp, webp, …), as in photo/dog/1.jpg, sketch/dog/1.jpg"
 
 
@@ -33,8 +35,8 @@ def list_folder(
     """
     if not root.is_dir():
         raise ImageError(f"'{root}' is no folder; give one that holds {EXPECTED}")
-    top = _unwrapped(root)
     known_domains, known_classes = spellings(domains), spellings(classes)
+    top = _unwrapped(root) if domains is None else find_domains(root, domains)[0]
     wanted = None if only_classes is None else set(only_classes)
     found: list[tuple[str, str, str]] = []
     notes: list[str] = []
@@ -63,8 +65,9 @@ def list_folder(
     stray = len(_here(top, unread))
     passed_over = unread_notes(root, unread)
     if not found:
+        known = "" if domains is None else f", with the domains {', '.join(domains)}"
         raise ImageError(
-            "; ".join([f"there are no images in '{root}' in the expected layout: {EXPECTED}", *passed_over])
+            "; ".join([f"there are no images in '{root}' in the expected layout: {EXPECTED}{known}", *passed_over])
         )
     if stray:
         notes.append(f"{stray} images lie directly in '{top}', in no domain, and were left out")
@@ -108,6 +111,27 @@ def _unwrapped(root: Path) -> Path:
         if len(folders) != 1 or _here(root) or not any(_folders(inner) for inner in _folders(folders[0])):
             return root
         root = folders[0]
+
+
+def find_domains(root: Path, domains: Mapping[str, Iterable[str]]) -> tuple[Path, tuple[str, ...]]:
+    """The folder that holds folders of these domains, and which of them, by their names alone: no image is looked for.
+
+    It is further down where none is here and just one folder goes deeper (`splits/` with its lists does not).
+    """
+    known = spellings(domains)
+    assert known is not None
+    top = root
+    for _ in range(_WRAPPERS + 1):
+        folders = _folders(top)
+        here = {known[name] for name in (plain(folder.name) for folder in folders) if name in known}
+        if here:
+            return top, tuple(name for name in domains if name in here)
+        # More than a few are no wrapping: someone's home, say, whose folders need not all be opened.
+        deeper = [folder for folder in folders if _folders(folder)] if len(folders) <= _BESIDE else []
+        if len(deeper) != 1:
+            break
+        top = deeper[0]
+    return root, ()
 
 
 def _class_folders(domain: Path) -> list[Path]:

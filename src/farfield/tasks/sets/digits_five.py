@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.data_folder.store import MissingData, data_folders
+from farfield.tasks.data_folder.store import MissingData, data_folders, ways_to_get
 from farfield.tasks.registry import register
 from farfield.tasks.sets.array_sets import SETS, Arrays, available, read
 from farfield.tasks.sets.pictures import as_colour
@@ -46,7 +46,7 @@ def load() -> Task:
         places = " or ".join(map(str, data_folders()))
         raise MissingData(
             f"task 'digits-five' needs at least two of {files} in {places}, and there "
-            f"{'is only ' + SETS[found[0]].places[0] if found else 'is none'}; see 'farfield data ls'"
+            f"{'is only ' + SETS[found[0]].places[0] if found else 'is none'}; {_ways(found)}"
         )
     collections = {name: read("digits-five", name) for name in found}
     return Task(
@@ -63,6 +63,10 @@ def load() -> Task:
         "(Ganin and Lempitsky, 2015)",
         notes=(*_notes(found), *(note for arrays in collections.values() for note in arrays.notes)),
     )
+
+
+def _ways(found: tuple[str, ...]) -> str:
+    return ways_to_get(*(place for name in COLLECTIONS if name not in found for place in SETS[name].places))
 
 
 def _notes(found: tuple[str, ...]) -> tuple[str, ...]:

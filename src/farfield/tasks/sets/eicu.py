@@ -5,7 +5,8 @@
 the published tables patient and medication. The paper does not say which part of a stay counts, so all of it does. The
 last orders of a stay may then tell how it ended; `medicines(hours=48)` takes those of the first two days.
 
-`eicu-mortality` has day-1 measurements as a table, with the region as domain.
+`eicu-mortality` has day-1 measurements as a table, with the region as domain: the variables of the APACHE score, joined
+with patient and hospital from the published tables, or ready in one file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.data_folder.catalogue import data_set
 from farfield.tasks.data_folder.store import data_folders, locate, require
 from farfield.tasks.own.groups import group_codes
 from farfield.tasks.own.table import task_from_frame
@@ -31,26 +31,41 @@ from farfield.tasks.task import Domain, Task
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-FOLDERS = data_set("eicu").places
+FOLDERS = ("eicu", "eicu-collaborative-research-database-2.0", "eicu_demo")
 TRAINING_HOSPITALS = 20
 OTHERS = "other hospitals"
 SOURCE = "eICU Collaborative Research Database (Pollard et al. 2018), PhysioNet; the demo under ODbL 1.0"
+#: The tables of the demo, joined already.
 MORTALITY = "eicu_demo_mortality.csv.gz"
+#: What `day_one` joins: all of the first table, and these columns of the others.
+DAY_ONE = "apacheApsVar"
+JOINED = {
+    "patient": (
+        "hospitalid", "gender", "age", "ethnicity", "unittype", "unitstaytype", "admissionheight", "admissionweight",
+        "hospitaldischargestatus", "unitdischargestatus", "uniquepid",
+    ),
+    "hospital": ("numbedscategory", "teachingstatus", "region"),
+    "apachePredVar": (
+        "electivesurgery", "thrombolytics", "aids", "hepaticfailure", "lymphoma", "metastaticcancer", "leukemia",
+        "immunosuppression", "cirrhosis", "diabetes", "ventday1", "readmit",
+    ),
+}  # fmt: skip
 #: Who it is, where, and what is known only when the stay is over.
 NOT_FEATURES = ("patientunitstayid", "hospitalid", "uniquepid", "hospitaldischargestatus", "unitdischargestatus")
+MORTALITY_COLUMNS = ("region", "died_in_hospital", *NOT_FEATURES)
 
 
 def _table_file(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / f"{name}.csv.gz", folder / f"{name}.csv") if p.is_file()), None)
 
 
-def _tables() -> tuple[Path, Path] | None:
-    """The patient and medication tables, of the full release if it is here, else of the demo."""
-    for name in FOLDERS:
+def _tables(*names: str) -> tuple[Path, ...] | None:
+    """These tables, of the full release if it is here, else of the demo."""
+    for place in FOLDERS:
         for folder in data_folders():
-            found = _table_file(folder / name, "patient"), _table_file(folder / name, "medication")
-            if found[0] is not None and found[1] is not None:
-                return found[0], found[1]
+            found = [path for name in names if (path := _table_file(folder / place, name)) is not None]
+            if len(found) == len(names):
+                return tuple(found)
     return None
 
 
@@ -60,7 +75,7 @@ def _tables() -> tuple[Path, Path] | None:
     domains=(),
     classes=2,
     kind="classification",
-    available=lambda: _tables() is not None,
+    available=lambda: _tables("patient", "medication") is not None,
 )
 def load() -> Task:
     return medicines()
@@ -68,7 +83,7 @@ def load() -> Task:
 
 def medicines(hours: float | None = None) -> Task:
     """FedILC's task. `hours` counts medicines started so soon after admission only; None counts the whole stay."""
-    tables = _tables()
+    tables = _tables("patient", "medication")
     if tables is None:
         folder = require("eicu", *FOLDERS)
         raise TableError(
@@ -179,11 +194,11 @@ def _domain_of(hospital: NDArray[np.int64]) -> tuple[NDArray[np.object_], tuple[
     domains=("Midwest", "Northeast", "South", "West"),
     classes=2,
     kind="classification",
-    available=lambda: locate(MORTALITY) is not None,
+    available=lambda: locate(MORTALITY) is not None or _tables(DAY_ONE, *JOINED) is not None,
 )
 def load_mortality() -> Task:
-    frame = read_frame(require("eicu-mortality", MORTALITY))
-    need_columns(frame, ("region", "died_in_hospital", *NOT_FEATURES), "task 'eicu-mortality'")
+    frame = _mortality()
+    need_columns(frame, MORTALITY_COLUMNS, "task 'eicu-mortality'")
     unknown = int(frame["region"].isna().sum())
     frame = frame[frame["region"].notna()].copy()
     frame["died_in_hospital"] = frame["died_in_hospital"].map({0: "alive", 1: "expired"})
@@ -201,3 +216,40 @@ def load_mortality() -> Task:
     )
     left_out = (f"{unknown} stays of hospitals without a region were left out",) if unknown else ()
     return replace(task, notes=(*left_out, *task.notes))
+
+
+def _mortality() -> DataFrame:
+    """The rows of `eicu-mortality`: the ready file if it is here, else joined from the published tables."""
+    if locate(MORTALITY) is None:
+        tables = _tables(DAY_ONE, *JOINED)
+        if tables is not None:
+            return day_one(*tables)
+        folder = require("eicu-mortality", MORTALITY, *FOLDERS)
+        missing = [name for name in (DAY_ONE, *JOINED) if _table_file(folder, name) is None]
+        raise TableError(f"'{folder}' has no table {', '.join(missing)} (.csv or .csv.gz), for task 'eicu-mortality'")
+    return read_frame(require("eicu-mortality", MORTALITY))
+
+
+def day_one(scores: Path, patient: Path, hospital: Path, predictors: Path) -> DataFrame:
+    """A row a stay that has an APACHE score: what the score is made of, and who and where the patient was.
+
+    -1 stands for a value that was not measured, and '> 89' for every age above that, which becomes 90.
+    """
+    stay = "patientunitstayid"
+    frame = read_frame(scores)
+    need_columns(frame, (stay,), "task 'eicu-mortality'")
+    frame = frame.drop(columns="apacheapsvarid", errors="ignore")
+    for path, table, key in (
+        (patient, "patient", stay),
+        (hospital, "hospital", "hospitalid"),
+        (predictors, "apachePredVar", stay),
+    ):
+        more = read_frame(path)
+        need_columns(more, (key, *JOINED[table]), "task 'eicu-mortality'")
+        frame = frame.merge(more[[key, *JOINED[table]]].drop_duplicates(key), on=key, how="left")
+    frame.index = range(1, len(frame) + 1)
+    known = frame.columns.difference([stay, "hospitalid"])
+    frame[known] = frame[known].where(frame[known] != -1)
+    frame["age"] = frame["age"].replace("> 89", "90").astype(float)
+    frame["teachingstatus"] = frame["teachingstatus"].astype(str).isin(("True", "t"))  # the two releases write it so
+    return frame.assign(died_in_hospital=frame["hospitaldischargestatus"].map({"Alive": 0, "Expired": 1}))

@@ -6,11 +6,16 @@ however they are spelt on the disk. What differs from the published counts is no
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from farfield.models.spec import ModelSpec
 from farfield.tasks.data_folder.store import locate, require
@@ -102,7 +107,7 @@ SETS = (
     ),
     PublicSet(
         "domainnet",
-        "345 things in six styles, 0.6 million images",
+        "345 things in six styles, 0.6 million images (the cleaned version)",
         "Peng et al., Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
         DOMAINNET_FOLDERS,
         {"clipart": 48129, "infograph": 51605, "painting": 72266, "quickdraw": 172500, "real": 172947, "sketch": 69128},
@@ -123,12 +128,7 @@ SETS = (
 def list_public(public: PublicSet) -> ImageSet:
     """The images of a public set, under the papers' names, with notes on what differs from what was published."""
     root = require(public.name, *public.folders)
-    images = list_folder(root, domains=public.domains, classes=public.class_spellings)
-    if len(images.domains) < 2:
-        raise ImageError(
-            f"'{root}' holds one domain of {public.name} only ('{images.domains[0]}'), and leaving one out needs two; "
-            f"its domains are {', '.join(public.counts)}"
-        )
+    images = list_in(root, public)
     notes = list(images.notes)
     for domain, count in public.counts.items():
         here = dict(zip(images.domains, images.sizes, strict=True)).get(domain, 0)
@@ -139,6 +139,17 @@ def list_public(public: PublicSet) -> ImageSet:
     if len(images.classes) != public.classes:
         notes.append(f"{len(images.classes)} classes are here; {public.name} has {public.classes}")
     return with_official_split(replace(images, notes=tuple(notes)), public.domains, public.class_spellings)
+
+
+def list_in(root: Path, public: PublicSet) -> ImageSet:
+    """The images of a public set in this folder, in whichever layout; fewer than two domains are refused."""
+    images = list_folder(root, domains=public.domains, classes=public.class_spellings)
+    if len(images.domains) < 2:
+        raise ImageError(
+            f"'{root}' holds one domain of {public.name} only ('{images.domains[0]}'), and leaving one out needs two; "
+            f"its domains are {', '.join(public.counts)}"
+        )
+    return images
 
 
 def load_public(public: PublicSet, size: int = SIZE) -> Task:
@@ -171,39 +182,110 @@ def _register(public: PublicSet) -> None:
 
 for _public in SETS:
     _register(_public)
+PUBLIC = {public.name: public for public in SETS}
 
-SURF = "office_caltech10_surf.npz"
+#: One file of arrays, or a folder with a file a domain, as published (amazon_SURF_L10.mat).
+SURF = ("office_caltech10_surf.npz", "office_caltech10_surf")
+SURF_FILES = {
+    "amazon": ("amazon_SURF_L10.mat",),
+    "caltech": ("Caltech10_SURF_L10.mat", "caltech_SURF_L10.mat"),
+    "dslr": ("dslr_SURF_L10.mat",),
+    "webcam": ("webcam_SURF_L10.mat",),
+}
 
 
 @register(
     "office-caltech10-surf",
     summary="Office-Caltech-10 as 800 counts of SURF words",
-    domains=("amazon", "caltech", "dslr", "webcam"),
+    domains=tuple(SURF_FILES),
     classes=10,
     kind="classification",
-    available=lambda: locate(SURF) is not None,
+    available=lambda: locate(*SURF) is not None,
 )
 def load_surf() -> Task:
     """The SURF words of each image; no statistic of any domain goes into them."""
-    path = require("office-caltech10-surf", SURF)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            features, labels, domains = file["feature"], file["label"], file["domain"]
-            names, classes = [str(n) for n in file["domain_names"]], tuple(str(c) for c in file["class_names"])
-    except (KeyError, ValueError, OSError, EOFError) as error:
-        raise ImageError(f"'{path}' is not the file of SURF features that was expected: {error}") from error
-    counts = torch.from_numpy(features.astype(np.float32))
+    words = read_surf(require("office-caltech10-surf", *SURF))
+    counts = torch.from_numpy(words.features.astype(np.float32))
     # The root of each word's share: image by image, so nothing is learnt from any domain, and rows have length 1.
     x = (counts / counts.sum(1, keepdim=True).clamp(min=1)).sqrt()
-    y = torch.from_numpy(labels.astype(np.int64))
-    rows = [torch.from_numpy(np.flatnonzero(domains == i)) for i in range(len(names))]
+    y = torch.from_numpy(words.labels.astype(np.int64))
+    rows = [torch.from_numpy(np.flatnonzero(words.owners == i)) for i in range(len(words.domains))]
     return Task(
         name="office-caltech10-surf",
         kind="classification",
-        domains=tuple(Domain(name, x[part], y[part]) for name, part in zip(names, rows, strict=True)),
-        classes=classes,
-        model=ModelSpec(featurizer="mlp", input_shape=(x.shape[1],), outputs=len(classes), hidden=(64,)),
+        domains=tuple(Domain(name, x[part], y[part]) for name, part in zip(words.domains, rows, strict=True)),
+        classes=words.classes,
+        model=ModelSpec(featurizer="mlp", input_shape=(x.shape[1],), outputs=len(words.classes), hidden=(64,)),
         defaults={"rounds": 30, "local_epochs": 2, "batch_size": 32, "lr": 0.3, "momentum": 0.9},
         description="Office-Caltech-10 as histograms of 800 SURF words",
         source="Gong et al., Geodesic Flow Kernel for Unsupervised Domain Adaptation, CVPR 2012",
     )
+
+
+@dataclass(frozen=True, eq=False)
+class SurfWords:
+    """How often each word occurs in each image; image i has class `labels[i]` and belongs to domain `owners[i]`."""
+
+    features: NDArray[Any]
+    labels: NDArray[Any]
+    owners: NDArray[Any]
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: int((self.owners == number).sum()) for number, name in enumerate(self.domains)}
+
+
+def read_surf(path: Path) -> SurfWords:
+    """The SURF words, from one .npz or from the folder of published files."""
+    if path.is_dir():
+        return _published_surf(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return SurfWords(
+                file["feature"],
+                file["label"],
+                file["domain"],
+                tuple(str(name) for name in file["domain_names"]),
+                tuple(str(name) for name in file["class_names"]),
+            )
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ImageError(f"'{path}' is not the file of SURF features that was expected: {error}") from error
+
+
+def _published_surf(folder: Path) -> SurfWords:
+    found = [
+        next((folder / n for n in names if (folder / n).exists()), folder / names[0]) for names in SURF_FILES.values()
+    ]
+    parts = [_surf_of(path) for path in found]
+    return SurfWords(
+        np.concatenate([features for features, _ in parts]),
+        np.concatenate([labels for _, labels in parts]),
+        np.repeat(np.arange(len(parts)), [len(labels) for _, labels in parts]),
+        tuple(SURF_FILES),
+        tuple(OFFICE_CALTECH_CLASSES),
+    )
+
+
+def _surf_of(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Words [n, 800] and classes of one domain. Files that were handed on call the arrays by other names."""
+    from scipy.io import loadmat  # here, because it takes time that other sets need not pay
+
+    try:
+        content = loadmat(path, variable_names=("fts", "feas", "labels", "label"))
+        features = np.asarray(content["fts"] if "fts" in content else content["feas"])
+        labels = np.asarray(content["labels"] if "labels" in content else content["label"]).reshape(-1)
+    except (KeyError, ValueError, TypeError, OSError, EOFError, NotImplementedError, zlib.error) as error:
+        raise ImageError(
+            f"'{path}' is not there or has no arrays fts and labels ({' '.join(str(error).split())}); get it again"
+        ) from error
+    classes = len(OFFICE_CALTECH_CLASSES)
+    if features.ndim != 2 or len(features) != len(labels) or not np.isin(labels, np.arange(1, classes + 1)).all():
+        raise ImageError(
+            f"'{path}' has words of shape {features.shape} and {len(labels)} labels; expected are a row an image and "
+            f"labels from 1 to {classes}; get it again"
+        )
+    if (features < 0).any():
+        raise ImageError(f"'{path}' has negative counts of words: it was normalised; get the file as it was published")
+    return features, labels.astype(np.int64) - 1

@@ -7,13 +7,22 @@ afterwards): a region that followed its patients for a shorter time has fewer de
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from farfield.tasks.data_folder.store import locate, require
 from farfield.tasks.own.table import task_from_frame
-from farfield.tasks.own.table_file import need_columns, read_frame
+from farfield.tasks.own.table_file import TableError, need_columns, read_frame
 from farfield.tasks.registry import register
 from farfield.tasks.task import Task
 
-FILE = "tcga_brca.csv"
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+#: One table with region and site, or a folder with FLamby's two files.
+PLACES = ("tcga_brca.csv", "tcga_brca", "fed_tcga_brca")
+PATIENTS, CENTERS = "brca.csv", "centers.csv"
 REGIONS = ("Canada", "Europe", "Midwest", "Northeast", "South", "West")
 #: Who the patient is, which site sent the sample (it gives the region away), and the time of follow-up.
 NOT_FEATURES = ("pid", "tss_code", "T")
@@ -27,13 +36,14 @@ COLUMNS = ("region", "E", *NOT_FEATURES)
     domains=REGIONS,
     classes=2,
     kind="classification",
-    available=lambda: locate(FILE) is not None,
+    available=lambda: locate(*PLACES) is not None,
 )
 def load() -> Task:
-    frame = read_frame(require("tcga-brca", FILE))
-    need_columns(frame, COLUMNS, "task 'tcga-brca'")
+    frame = read(require("tcga-brca", *PLACES))
+    elsewhere = int((~frame["region"].isin(REGIONS)).sum())
+    frame = frame[frame["region"].isin(REGIONS)].copy()
     frame["E"] = frame["E"].map({0: "censored", 1: "died"})
-    return task_from_frame(
+    task = task_from_frame(
         frame,
         name="tcga-brca",
         label="E",
@@ -43,3 +53,26 @@ def load() -> Task:
         description="a death on record after breast cancer, in six regions; how long each patient was followed is not "
         "accounted for, so 'censored' is not 'survived'",
     )
+    left_out = (f"{elsewhere} patients of sites outside the six regions were left out",) if elsewhere else ()
+    return replace(task, notes=(*left_out, *task.notes))
+
+
+def read(path: Path) -> DataFrame:
+    """The patients with their regions, from one table or from FLamby's folder."""
+    if path.is_file():
+        frame = read_frame(path)
+        need_columns(frame, COLUMNS, "data set 'tcga-brca'")
+        return frame
+    frame = read_frame(path / PATIENTS)
+    need_columns(frame, ("pid", "E", "T"), f"data set 'tcga-brca' ('{PATIENTS}')")
+    centers = read_frame(path / CENTERS, texts=("TSS Code",))
+    need_columns(centers, ("TSS Code", "Region"), f"data set 'tcga-brca' ('{CENTERS}')")
+    # TCGA-XX-1234 is patient 1234 of the tissue source site XX.
+    site = frame["pid"].astype(str).str.split("-").str[1]
+    region = site.map(dict(zip(centers["TSS Code"], centers["Region"], strict=True)))
+    if region.isna().any():
+        pid = frame["pid"][region.isna()].iloc[0]
+        raise TableError(f"'{path / CENTERS}' has no region for the site of patient '{pid}'; get both files again")
+    frame.insert(1, "region", region)
+    frame.insert(2, "tss_code", site)
+    return frame
