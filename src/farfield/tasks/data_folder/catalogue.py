@@ -44,8 +44,6 @@ _SETS = (
         "handwritten digits, 28x28 grey",
         terms="usually quoted as CC BY-SA 3.0",
         get="farfield data fetch mnist, or the four idx files",
-        train=60_000,
-        test=10_000,
         folder=folder_with(
             "train-images-idx3-ubyte.gz|train-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz|t10k-labels-idx1-ubyte"
         ),
@@ -61,8 +59,6 @@ _SETS = (
         "handwritten digits of EMNIST's split 'mnist', 28x28 grey",
         terms="no licence is stated; cite Cohen et al. 2017",
         get="farfield data fetch emnist, or the idx files emnist-mnist-*",
-        train=60_000,
-        test=10_000,
         folder=folder_with("emnist-mnist-train-images-idx3-ubyte.gz|emnist-mnist-train-images-idx3-ubyte"),
         fetch=(
             RemoteFile(
@@ -78,8 +74,6 @@ _SETS = (
         "digits from envelopes, 16x16 grey",
         terms=_RESEARCH,
         get="farfield data fetch usps (hub: flwrlabs/usps)",
-        train=7_291,
-        test=2_007,
         fetch=HubRepository("flwrlabs/usps", "npz"),
     ),
     array_data(
@@ -87,16 +81,12 @@ _SETS = (
         "MNIST blended over photographs, 32x32 colour",
         terms=_RESEARCH,
         get="by hand, from the authors of DANN (Ganin et al., 2016); save it as mnist_m.npz",
-        train=59_001,
-        test=9_001,
     ),
     array_data(
         "svhn",
         "house numbers, 32x32 colour",
         terms="non-commercial use only",
         get="farfield data fetch svhn, or train_32x32.mat and test_32x32.mat",
-        train=73_257,
-        test=26_032,
         folder=folder_with("train_32x32.mat", "test_32x32.mat"),
         fetch=(
             RemoteFile(f"{_SVHN}/train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373"),
@@ -108,8 +98,6 @@ _SETS = (
         "digits drawn with fonts, 32x32 colour",
         terms=_RESEARCH,
         get="by hand, from the authors of DANN (Ganin and Lempitsky, 2015): synth_{train,test}_32x32.mat",
-        train=479_400,
-        test=9_553,
         folder=folder_with("synth_train_32x32.mat", "synth_test_32x32.mat"),
     ),
     array_data(
@@ -117,8 +105,6 @@ _SETS = (
         "photographs of ten kinds of things, 32x32 colour",
         terms="no licence is stated; cite Krizhevsky 2009",
         get="farfield data fetch cifar10 (the binary version; the Python version is pickles and is not read)",
-        train=50_000,
-        test=10_000,
         folder=folder_with("data_batch_1.bin", "test_batch.bin"),
         fetch=(RemoteFile(f"{_CIFAR}/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530", "tar", "*.bin"),),
     ),
@@ -127,8 +113,6 @@ _SETS = (
         "photographs of a hundred kinds of things, 32x32 colour",
         terms="no licence is stated; cite Krizhevsky 2009",
         get="farfield data fetch cifar100 (the binary version; the Python version is pickles and is not read)",
-        train=50_000,
-        test=10_000,
         folder=folder_with("train.bin", "test.bin"),
         fetch=(
             RemoteFile(f"{_CIFAR}/cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8", "tar", "*.bin"),

@@ -15,10 +15,10 @@ from farfield.tasks.data_folder.recognition import (
     image_check,
     image_counts,
     image_folder,
-    known_arrays,
     named,
 )
 from farfield.tasks.data_folder.store import locate
+from farfield.tasks.sets.array_sets import SETS
 from farfield.tasks.sets.image_sets import PublicSet
 
 #: Endings of places that are files; all other places are folders.
@@ -82,14 +82,12 @@ def array_data(
     *,
     terms: str,
     get: str,
-    train: int,
-    test: int,
     folder: Looks | None = None,
     fetch: tuple[RemoteFile, ...] | HubRepository | None = None,
 ) -> DataSet:
     """A set of arrays; `folder` tells a folder of the files as published."""
     key = name.replace("-", "_")
-    places = known_arrays(key)
+    places = SETS[key].places
     return DataSet(
         name=name,
         about=about,
@@ -97,7 +95,7 @@ def array_data(
         terms=terms,
         get=get,
         looks=named(places[0]) if folder is None else either(named(places[0]), folder),
-        published={"train": train, "test": test},
+        published=dict(zip(("train", "test"), SETS[key].sizes, strict=True)),
         count=array_counts(key),
         check=array_check(key),
         fetch=fetch,

@@ -13,7 +13,7 @@ import numpy as np
 from farfield.tasks.images.files import ImageError
 from farfield.tasks.images.layouts import find_domains
 from farfield.tasks.own.table_file import TEXT, need_columns, read_frame
-from farfield.tasks.sets.array_sets import SETS, DamagedData, read_from
+from farfield.tasks.sets.array_sets import DamagedData, read_from
 from farfield.tasks.sets.image_sets import PublicSet, list_in
 
 Looks = Callable[[Path], bool]
@@ -169,7 +169,3 @@ def _lines(path: Path) -> int:
             return max(0, sum(1 for line in file if line.strip()) - 1)
     except (OSError, EOFError) as error:
         raise DamagedData(f"'{path}' is cut short or damaged ({error}); get it again") from error
-
-
-def known_arrays(name: str) -> tuple[str, ...]:
-    return SETS[name].places

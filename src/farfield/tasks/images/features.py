@@ -31,7 +31,7 @@ from farfield.tasks.images.cache import cached_array
 from farfield.tasks.images.files import ImageInput, ImageSet, in_order, progress_bar
 from farfield.tasks.images.pixels import Kept, read_chunk, refuse_broken
 from farfield.tasks.own.folder import at_size, described, listed, load_folder, make_domains, official
-from farfield.tasks.sets.image_sets import SETS, PublicSet, list_public, load_public
+from farfield.tasks.sets.listed import LISTINGS
 from farfield.tasks.task import Domain, Task
 
 DEFAULT = "efficientnet-lite0"
@@ -92,28 +92,26 @@ def _opened(task: str | Path | Task) -> Task:
 
 
 def _sized(task: str | Path | Task, size: int) -> Task:
-    """The images at this size. Those of a folder or a public set need not be decoded at another size first."""
+    """The images at this size. Those that can be listed need not be decoded at another size first."""
     if isinstance(task, Path):
         return load_folder(task, size=size)
-    public = _public(task) if isinstance(task, str) else None
-    return load_public(public, size) if public is not None else at_size(_opened(task), size)
+    if isinstance(task, str) and task in LISTINGS:
+        return LISTINGS[task].task(size)
+    return at_size(_opened(task), size)
 
 
 def has_image_files(name: str) -> bool:
-    """Whether a registered task is made of image files. A task that is no public set is loaded to see."""
-    return _public(name) is not None or registry.load(name).images is not None
-
-
-def _public(name: str) -> PublicSet | None:
-    return next((public for public in SETS if public.name == name), None)
+    """Whether a task of this name is made of image files."""
+    return name in LISTINGS
 
 
 def _named(name: str, backbone: str) -> Task:
-    """A registered task's features. The pixels of a public set need not be decoded at another size first."""
-    public = _public(name)
-    if public is None:
+    """A registered task's features. Images that can be listed need not be decoded at another size first."""
+    if name not in LISTINGS:
         return with_features(registry.load(name), backbone)
-    return _of_images(name, list_public(public), backbone, public.summary, public.source)
+    listing = LISTINGS[name]
+    made = _of_images(name, listing.find(), backbone, listing.description, listing.source)
+    return replace(made, held_out=listing.held_out)
 
 
 def _of_images(name: str, images: ImageSet, backbone: str, description: str, source: str) -> Task:

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from farfield.tasks.data_folder.store import locate, require
 from farfield.tasks.images.files import ImageError, ImageSet
 from farfield.tasks.images.layouts import list_folder
 from farfield.tasks.images.splits import with_official_split
-from farfield.tasks.own.folder import SIZE, image_task
 from farfield.tasks.registry import register
+from farfield.tasks.sets.listed import Listing, offer
 from farfield.tasks.task import Domain, Task
 
 
@@ -152,36 +153,14 @@ def list_in(root: Path, public: PublicSet) -> ImageSet:
     return images
 
 
-def load_public(public: PublicSet, size: int = SIZE) -> Task:
-    """A public set as a task, decoded at this size and at no other."""
-    return image_task(
-        list_public(public),
-        name=public.name,
-        size=size,
-        defaults={"augment": "standard"},
-        description=public.summary,
-        source=public.source,
-    )
-
-
-def _register(public: PublicSet) -> None:
-    def load() -> Task:
-        return load_public(public)
-
-    load.__qualname__ = f"load.{public.name}"
-    register(
-        public.name,
-        summary=public.summary,
-        domains=tuple(public.counts),
-        classes=public.classes,
-        kind="classification",
-        available=lambda: locate(*public.folders) is not None,
-        exact=False,
-    )(load)
-
-
 for _public in SETS:
-    _register(_public)
+    offer(
+        Listing(_public.name, partial(list_public, _public), _public.summary, _public.source),
+        folders=_public.folders,
+        summary=_public.summary,
+        domains=tuple(_public.counts),
+        classes=_public.classes,
+    )
 PUBLIC = {public.name: public for public in SETS}
 
 #: One file of arrays, or a folder with a file a domain, as published (amazon_SURF_L10.mat).

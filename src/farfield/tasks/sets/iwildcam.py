@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from farfield.tasks.images.files import ImageError, ImageSet
 from farfield.tasks.own.folder import LEAST_IMAGES
-from farfield.tasks.sets.wilds_table import images_here, offer, only, read_table
+from farfield.tasks.sets.wilds_table import images_here, offer_wilds, only, read_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -158,7 +158,7 @@ def _animals(root: Path, least: int) -> tuple[str, ...]:
     return tuple(name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names))
 
 
-offer(
+offer_wilds(
     "iwildcam",
     FOLDERS,
     list_iwildcam,
@@ -169,7 +169,7 @@ offer(
     published=203_029,
     part=large_cameras,
 )
-offer(
+offer_wilds(
     "iwildcam-10",
     FOLDERS,
     list_iwildcam,
@@ -179,7 +179,7 @@ offer(
     description="ten animals in the pictures of ten camera traps",
     part=lambda images: ten_cameras(large_cameras(images)),
 )
-offer(
+offer_wilds(
     "iwildcam-wilds",
     FOLDERS,
     list_official,

@@ -14,7 +14,7 @@ import numpy as np
 from farfield.tasks.images.files import ImageError, ImageSet
 from farfield.tasks.own.folder import LEAST_IMAGES
 from farfield.tasks.sets import iwildcam
-from farfield.tasks.sets.wilds_table import images_here, offer, read_table
+from farfield.tasks.sets.wilds_table import images_here, offer_wilds, read_table
 
 CAMELYON = ("camelyon17_v1.0", "camelyon17")
 IWILDCAM = iwildcam.FOLDERS
@@ -102,7 +102,7 @@ def _faces(root: Path) -> tuple[list[str], list[str], list[str]]:
     return genders, labels, [f"img_align_celeba/{name}" for name in table["image_id"]]
 
 
-offer(
+offer_wilds(
     "camelyon17",
     CAMELYON,
     list_camelyon,
@@ -112,7 +112,7 @@ offer(
     description="patches of lymph node tissue from five hospitals",
     published=455_954,
 )
-offer(
+offer_wilds(
     "celeba",
     CELEBA,
     list_celeba,
@@ -122,7 +122,7 @@ offer(
     description="faces with blond hair or not, a domain a group",
     published=202_599,
 )
-offer(
+offer_wilds(
     "celeba-gender",
     CELEBA,
     list_genders,

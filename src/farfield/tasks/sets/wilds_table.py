@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farfield.tasks.data_folder.store import locate, require
+from farfield.tasks.data_folder.store import require
 from farfield.tasks.images.files import ImageError, ImageSet, build
-from farfield.tasks.own.folder import image_task
 from farfield.tasks.own.groups import group_codes
-from farfield.tasks.registry import register
-from farfield.tasks.task import Task
+from farfield.tasks.sets.listed import Listing, offer
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -89,7 +87,7 @@ def only(images: ImageSet, keep: NDArray[np.bool_], classes: tuple[str, ...], *n
     )
 
 
-def offer(
+def offer_wilds(
     name: str,
     folders: tuple[str, ...],
     listing: Callable[[Path], ImageSet],
@@ -104,27 +102,17 @@ def offer(
 ) -> None:
     """Offer a set. `part` is taken after the count of what is here was compared with what was published."""
 
-    def load() -> Task:
+    def find() -> ImageSet:
         images = listing(require(name, *folders))
         if published is not None and len(images) != published:
             note = f"{len(images)} images are here; the published set has {published}"
             images = replace(images, notes=(*images.notes, note))
-        task = image_task(
-            part(images) if part is not None else images,
-            name=name,
-            defaults={"augment": "standard"},
-            description=description,
-            source="WILDS (Koh et al., ICML 2021)",
-        )
-        return replace(task, held_out=held_out)
+        return part(images) if part is not None else images
 
-    load.__qualname__ = f"load.{name}"
-    register(
-        name,
+    offer(
+        Listing(name, find, description, "WILDS (Koh et al., ICML 2021)", held_out),
+        folders=folders,
         summary=summary,
         domains=domains,
         classes=classes,
-        kind="classification",
-        available=lambda: locate(*folders) is not None,
-        exact=False,
-    )(load)
+    )
