@@ -18,7 +18,7 @@ import gzip
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +44,7 @@ class Arrays:
     x_test: Bytes
     y_test: Bytes
     #: What a user must know of them: that it is a part of the set only.
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def counts(self) -> dict[str, int]:
