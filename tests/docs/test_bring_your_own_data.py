@@ -31,6 +31,7 @@ def test_every_block_of_the_page_runs_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FARFIELD_CACHE", str(tmp_path / "cache"))
     blocks = BLOCK.findall(PAGE.read_text())
     assert [kind for kind, _ in blocks].count("python") >= 3
     names: dict[str, Any] = {}
@@ -42,7 +43,8 @@ def test_every_block_of_the_page_runs_in_order(
             assert line.startswith("$ farfield ")
             _command(line.removeprefix("$ "), monkeypatch)
             commands += 1
-    assert commands == 4
+    assert commands == 7
+    assert (tmp_path / "photos-bench" / "report.html").exists()
     assert (tmp_path / "visits-bench" / "report.html").exists()
     with (tmp_path / "predictions.csv").open() as file:
         predicted = [row["label"] for row in csv.DictReader(file)]
