@@ -186,3 +186,16 @@ def test_a_model_folder_without_its_preparation_is_refused(task: Task, tmp_path:
     path.unlink()
     with pytest.raises(UserError, match=r"preparation.json' is missing"):
         ff.load_model(tmp_path / "m")
+
+
+def test_few_validation_rows_are_told_of_before_they_choose() -> None:
+    def plan_of(rows: int, **options: object) -> tuple[str, ...]:
+        x, y = np.arange(rows * 2.0).reshape(rows, 2), np.arange(rows) % 2
+        task = ff.task_from_arrays("t", {site: (x + shift, y) for shift, site in enumerate(("a", "b", "c"))})
+        return make_plan(task, algorithms=["fedavg"], **options).notes  # type: ignore[arg-type]
+
+    (note,) = plan_of(50)
+    assert note.startswith("source-validation chooses rounds by 10 rows in all, of which one is 10.0 points: compare")
+    assert plan_of(50, rules=["last"]) == ()
+    assert plan_of(300) == ()
+    assert plan_of(100, validation=0.3) == ()

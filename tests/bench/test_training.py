@@ -10,6 +10,7 @@ import torch
 
 import farfield as ff
 from farfield.bench import TrainedModel
+from farfield.errors import UserError
 from farfield.models import ModelSpec
 from farfield.models.resnet import ResNet
 from farfield.tasks import Domain, Task
@@ -99,3 +100,31 @@ def test_reading_nothing_is_refused(tmp_path: Path) -> None:
     model = trained(ff.read_folder(make_folder(tmp_path / "sites"), size=16), tmp_path)
     with pytest.raises(ff.UserError, match="at least one file"):
         model.read()
+
+
+def test_an_array_to_predict_is_looked_at_as_a_table_is(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    rows = {site: draw.normal(0, 1, (30, 3)) for site in "ab"}
+    task = ff.task_from_arrays("mine", {site: (x, (x[:, 0] > 0).astype(int)) for site, x in rows.items()})
+    model = ff.load_model(ff.train(task, "fedavg", tmp_path / "m", rounds=1))
+    new = draw.normal(0, 1, (4, 3))
+    new[1, 2] = np.nan
+    np.save(tmp_path / "new.npy", new)
+    examples = model.read(tmp_path / "new.npy")
+    assert torch.isfinite(model.outputs(examples.x)).all()
+    (note,) = examples.notes
+    assert note.startswith("column 'x2' has no value in row 2, and in training none was missing")
+    new[2, 0] = np.inf
+    np.save(tmp_path / "new.npy", new)
+    with pytest.raises(UserError, match="column 'x0' has an infinite value in row 3"):
+        model.read(tmp_path / "new.npy")
+
+
+def test_an_image_with_a_value_that_is_none_is_refused(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).random((20, 1, 8, 8)).astype(np.float32)
+    task = ff.task_from_arrays("tiny", {site: (images, np.arange(20) % 2) for site in "ab"})
+    model = ff.load_model(ff.train(task, "fedavg", tmp_path / "m", rounds=1))
+    images[4, 0, 0, 0] = np.nan
+    np.save(tmp_path / "new.npy", images)
+    with pytest.raises(UserError, match=r"new\.npy' has a value that is not finite in row 5"):
+        model.read(tmp_path / "new.npy")

@@ -253,4 +253,4 @@ def test_the_kind_of_a_label_can_be_said(farfield: Command, tmp_path: Path) -> N
 def test_notes_are_part_of_what_python_prints(tmp_path: Path) -> None:
     task = ff.read_table(write(visits().assign(same=5), tmp_path / "v.csv"), label="died", domain="hospital")
     printed = str(ff.bench(task, ["fedavg"], seeds=1, rounds=1))
-    assert printed.endswith("\nnote: column 'same' was left out: every row has the value 5  \n")
+    assert "\nnote: column 'same' was left out: every row has the value 5  \n" in printed

@@ -102,4 +102,26 @@ def test_the_column_that_figures_are_told_by_changes_nothing_about_the_rows(farf
         told[domain] = json.loads((tmp_path / "e.json").read_text())
     assert told["ward"]["metrics"] == pytest.approx(told["hospital"]["metrics"])
     assert told["floor"]["metrics"] == pytest.approx(told["hospital"]["metrics"])
-    assert {d["name"] for d in told["ward"]["domains"]} == {"1", "2"}, "as the model reads the column"
+    assert {d["name"] for d in told["ward"]["domains"]} == {"01", "02"}
+
+
+def test_a_label_that_is_no_finite_number_is_named_by_its_row(farfield: Command, tmp_path: Path) -> None:
+    frame = visits(60).drop(columns="died")
+    write(frame, tmp_path / "v.csv")
+    train = ("train", "--data", "v.csv", "--label", "age", "--domain", "hospital", "--rounds", "2", "--out", "m")
+    assert farfield(*train).code == 0
+    frame.loc[[7, 9], "age"] = [float("inf"), 1e300]
+    write(frame, tmp_path / "new.csv")
+    ran = farfield("evaluate", "m", "new.csv")
+    assert (ran.code, ran.out) == (2, "")
+    assert "the label 'age' of 'new.csv' has an infinite or far too large value in rows 8 and 10" in ran.err
+
+
+def test_a_folder_of_training_images_is_told_by_its_own_name(
+    farfield: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FARFIELD_CACHE", str(tmp_path / "cache"))
+    make_folder(tmp_path / "sites")
+    assert farfield("train", "--data", "sites", *IMAGES, "--out", "m").code == 0
+    for place in ("sites/north", "sites/north/cat"):
+        assert "the model was trained on domains of the names 'north'" in farfield("evaluate", "m", place).err

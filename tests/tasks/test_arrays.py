@@ -42,7 +42,7 @@ def test_images_are_used_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("domains", "options", "phrase"),
     [
-        ({}, {}, "at least one domain"),
+        ({}, {}, "a pair (x, y) for each domain, at least one"),
         ({"a": (X, Y[:3])}, {}, "domain 'a' has x of shape (8, 3) and y of shape (3,)"),
         ({"a": (X, Y), "b": (X[:, :2], Y)}, {}, "differ in shape"),
         ({"a": (X, Y), "b": (X, Y * 0.5)}, {}, "real in one domain and whole in another"),
@@ -131,3 +131,36 @@ def test_images_with_their_channels_last_are_asked_about() -> None:
 def test_a_task_shows_no_rows_when_it_is_printed() -> None:
     shown = repr(task_from_arrays("mine", {"a": (X + 0.25, Y), "b": (X, Y)}))
     assert shown == "Task('mine', classification, 2 classes, domains: a (8), b (8))"
+
+
+@pytest.mark.parametrize(
+    ("domains", "sentence"),
+    [
+        ([X], "needs a dict with a pair"),
+        ({"a": X}, "domain 'a' needs a pair"),
+        ({"a": (X, Y, Y)}, "domain 'a' needs a pair"),
+        ({1: (X, Y)}, "the domain 1 needs a text as its name"),
+        ({"a": (X[:, :0], Y)}, "has x of shape"),
+        ({"a": (X, Y * 10**9)}, "labels go up to 1000000000 in 8 rows: whole numbers are class numbers"),
+    ],
+)
+def test_what_is_no_dict_of_pairs_is_a_sentence(domains: Any, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        task_from_arrays("t", domains)
+
+
+def test_a_class_that_nobody_has_is_named_and_one_named_twice_refused() -> None:
+    (note,) = task_from_arrays("t", {"a": (X, Y + 1)}).notes
+    assert note == "no row has the class 0: class numbers count from 0"
+    with pytest.raises(UserError, match="a name stands there twice"):
+        task_from_arrays("t", {"a": (X, Y)}, classes=["no", "no"])
+
+
+def test_what_is_masked_is_missing_and_tensors_may_have_a_graph() -> None:
+    masked = np.ma.masked_array(X, mask=X[2, 1] == X)
+    task = task_from_arrays("t", {"a": (masked, Y)})
+    assert torch.isnan(task.domain("a").x).nonzero().tolist() == [[2, 1]]
+    grown = torch.from_numpy(X).requires_grad_() * 2
+    assert torch.equal(
+        task_from_arrays("t", {"a": (grown, torch.from_numpy(Y))}).domain("a").x, torch.from_numpy(X * 2)
+    )

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from farfield.errors import UserError
 from farfield.tasks import Task, load_table
 from farfield.tasks.own.cells import found_type, nearly_numbers
-from farfield.tasks.own.preparation import TablePreparation
+from farfield.tasks.own.preparation import FittedTable, TablePreparation
+from farfield.tasks.own.table import read_rows
 from tests.tasks.tables import visits, write
 
 
@@ -246,3 +248,74 @@ def test_utf_16_is_named(tmp_path: Path) -> None:
 def test_words_that_stand_for_nothing_are_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"missing is an empty cell, or a word that stands for one, such as NA"):
         read(visits().assign(hospital=np.resize(["NA", "DE"], 60)), tmp_path)
+
+
+def coded(rows: int = 60) -> pd.DataFrame:
+    """Wards 01, 02 and A1, which only together are no numbers."""
+    return visits(rows).assign(ward=np.resize(["01", "02", "A1", "1.50"], rows))
+
+
+def test_a_category_is_read_as_it_is_written_whatever_else_is_in_the_file(tmp_path: Path) -> None:
+    path = write(coded(), tmp_path / "all.csv")
+    task = load_table(path, label="died", domain="hospital")
+    assert task.preparation is not None
+    fitted = task.preparation.fit([(domain, torch.arange(len(domain))) for domain in task.domains])
+    assert isinstance(fitted, FittedTable)
+    whole, _ = read_rows(path, fitted)
+    some = write(coded().iloc[:2], tmp_path / "some.csv")
+    few, notes = read_rows(some, fitted)
+    assert torch.equal(few.nan_to_num(-9), whole[:2].nan_to_num(-9))
+    assert not any("ward" in note for note in notes)
+
+
+def test_codes_that_are_said_to_be_categories_keep_their_zeros(tmp_path: Path) -> None:
+    path = write(visits().assign(zip=np.resize(["01019", "1019", "90210"], 60)), tmp_path / "v.csv")
+    task = load_table(path, label="died", domain="hospital", categorical=["zip"])
+    assert isinstance(task.preparation, TablePreparation)
+    (column,) = [column for column in task.preparation.columns if column.name == "zip"]
+    assert set(column.levels) == {"01019", "1019", "90210"}
+    as_numbers = load_table(path, label="died", domain="hospital").notes
+    assert as_numbers[0] == (
+        "column 'zip' has cells such as '01019', which were read as numbers; if they are codes, say --categorical 'zip'"
+    )
+
+
+def test_a_whole_number_beside_a_gap_is_the_same_category_as_without(tmp_path: Path) -> None:
+    frame = visits().assign(code=np.resize([1, 2, 3], 60))
+    plain = load_table(write(frame, tmp_path / "v.csv"), label="died", domain="hospital", categorical=["code"])
+    frame["code"] = frame["code"].astype(float).where(frame.index > 5)  # written as 1.0, 2.0, 3.0
+    gaps = load_table(write(frame, tmp_path / "w.csv"), label="died", domain="hospital", categorical=["code"])
+    for task in (plain, gaps):
+        assert isinstance(task.preparation, TablePreparation)
+        assert [column.levels for column in task.preparation.columns if column.name == "code"] == [("1", "2", "3")]
+
+
+def test_dots_between_thousands_are_no_decimal_points_where_a_comma_is(tmp_path: Path) -> None:
+    rows = [f"{'abc'[i % 3]};{50 + i},5;{['2.703', '987', '12.345'][i % 3]};{'yn'[i % 2]}" for i in range(60)]
+    path = text_file(tmp_path / "t.csv", "\n".join(["hosp;age;cost;y", *rows]) + "\n")
+    notes = load_table(path, label="y", domain="hosp").notes
+    assert any("column 'cost' was taken as 3 categories" in n and "with thousands apart" in n for n in notes)
+    plain = text_file(tmp_path / "p.csv", path.read_text().replace("2.703", "2.7").replace("12.345", "12.25"))
+    task = load_table(plain, label="y", domain="hosp")
+    assert sorted({float(v) for d in task.domains for v in d.x[:, 1]}) == [2.7, 12.25, 987.0]
+
+
+def test_why_no_column_is_left_is_told(tmp_path: Path) -> None:
+    ages = [str(number) for number in range(60)]
+    ages[3] = "k.A."
+    path = write(visits()[["hospital", "died"]].assign(age=ages), tmp_path / "v.csv")
+    with pytest.raises(
+        UserError, match=r"'v\.csv': no column is left .*; column 'age' was left out: .* row 4 has text"
+    ):
+        load_table(path, label="died", domain="hospital")
+
+
+def test_a_data_frame_is_a_table_too(tmp_path: Path) -> None:
+    frame = visits()
+    task = load_table(frame.sample(frac=1, random_state=0).sort_index(), label="died", domain="hospital")
+    assert task.name == "table"
+    assert task.preparation == load_table(write(frame, tmp_path / "v.csv"), label="died", domain="hospital").preparation
+    with pytest.raises(UserError, match="the data frame: there is no column 'dyed'"):
+        load_table(frame, label="dyed", domain="hospital")
+    with pytest.raises(UserError, match="a file or a pandas DataFrame, not int"):
+        load_table(3, label="died", domain="hospital")  # type: ignore[arg-type]

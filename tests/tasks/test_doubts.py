@@ -142,3 +142,17 @@ def test_small_domains_and_absent_classes_are_noted() -> None:
     assert note.startswith("domain 'a' has 10 rows (one is 10.0 points): held out")
     present = {"a": np.array([0, 1, 2]), "b": np.array([0, 2]), "c": np.array([1])}
     assert lacking_notes(present, ["x", "y", "z"]) == ["not every domain has every class: 'b' has no 'y'"]
+
+
+def test_cells_far_from_all_others_are_named_with_their_rows(tmp_path: Path) -> None:
+    frame = visits(90)
+    frame.loc[[4, 7], "age"] = 99_999_999
+    (note,) = notes(frame, tmp_path)
+    assert note.startswith("column 'age' has 1e+08 in rows 5 and 8, far from the others (half of them lie between ")
+    frame = visits(90)
+    frame.loc[[1, 3, 5], "age"] = 999  # 999 for "not known"
+    (note,) = notes(frame, tmp_path)
+    assert note.startswith("column 'age' has 999 in rows 2, 4 and 6, far from the others")
+    frame = visits(90)
+    frame.loc[3, "age"] = 160
+    assert notes(frame, tmp_path) == []

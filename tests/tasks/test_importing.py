@@ -14,7 +14,7 @@ import pytest
 
 from farfield.tasks.data_folder.catalogue import CATALOGUE, UnknownDataSet, data_set
 from farfield.tasks.data_folder.checking import check
-from farfield.tasks.data_folder.checksums import WrongChecksum, digest
+from farfield.tasks.data_folder.checksums import digest
 from farfield.tasks.data_folder.downloading import NoSpace
 from farfield.tasks.data_folder.importing import AlreadyHere, NotRecognised, import_path, recognise
 from farfield.tasks.data_folder.recognition import array_counts
@@ -329,8 +329,19 @@ def test_check_without_a_record_looks_at_the_folders_own_sums(data: Path, tmp_pa
     (data / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     assert check(data_set("pacs")).checksums == "4 files as recorded"
     (data / "PACS.sha256").write_text("what is this\n")
-    with pytest.raises(WrongChecksum, match="line 1 is not a checksum and a name"):
-        check(data_set("pacs"))
+    broken = check(data_set("pacs"))
+    assert broken.state == "damaged"
+    assert "line 1 is not a checksum and a name" in broken.checksums
+
+
+def test_what_was_recorded_and_is_gone_is_damaged_not_absent(data: Path, tmp_path: Path) -> None:
+    place = import_path(some(tmp_path, "pacs")).path
+    shutil.rmtree(place)
+    gone = check(data_set("pacs"))
+    assert (gone.state, gone.path) == ("damaged", None)
+    assert "records it, and it is not there any more" in gone.checksums
+    (data / "PACS.sha256").unlink()
+    assert check(data_set("pacs")).state == "absent"
 
 
 def test_check_says_when_there_are_more_than_published_and_when_a_file_cannot_be_read(data: Path) -> None:

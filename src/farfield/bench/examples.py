@@ -16,6 +16,7 @@ from farfield.errors import UserError
 from farfield.models import ModelSpec
 from farfield.tasks.images.files import SUFFIXES, ImageInput
 from farfield.tasks.images.image_files import find_files, read_arrays, read_files
+from farfield.tasks.own.columns import encode_numbers
 from farfield.tasks.own.preparation import FittedTable
 from farfield.tasks.own.table import read_rows
 from farfield.tasks.own.words import FittedWords
@@ -57,7 +58,7 @@ def read_examples(
         raise ExamplesError(f"'{paths[1]}' is one file too many: several at once are for images, else give one file")
     path = paths[0]
     if not isinstance(preparation, FittedTable) or path.suffix in (".npy", ".npz"):
-        return Examples(from_array(path, spec, preparation, way))
+        return Examples(*from_array(path, spec, preparation, way))
     rows, notes = read_rows(path, preparation)
     return Examples(preparation.apply(rows), notes)
 
@@ -92,13 +93,19 @@ def _images(
 
 def from_array(
     path: Path, spec: ModelSpec, preparation: FittedTable | FittedWords | None, way: ImageInput | None
-) -> Tensor:
-    """The examples of a file of arrays, prepared."""
+) -> tuple[Tensor, tuple[str, ...]]:
+    """The examples of a file of arrays, prepared, and what must be said of them."""
     if isinstance(preparation, FittedTable):
         raw = fold(path, load_array(path).to(torch.float64), (len(preparation.columns),))
-        return preparation.apply(raw)
+        checked, notes = encode_numbers(raw.numpy(), preparation.columns)
+        return preparation.apply(torch.from_numpy(checked)), notes
     x = _from_array(path, spec, way)
-    return x if preparation is None else preparation.apply(x)
+    strange = ~torch.isfinite(x.reshape(len(x), -1)).all(dim=1) if x.is_floating_point() else torch.zeros(0)
+    if strange.any():
+        raise ExamplesError(
+            f"'{path}' has a value that is not finite in row {int(strange.int().argmax()) + 1}, counted from 1"
+        )
+    return (x if preparation is None else preparation.apply(x)), ()
 
 
 def _from_array(path: Path, spec: ModelSpec, way: ImageInput | None) -> Tensor:

@@ -17,7 +17,7 @@ from farfield.bench.examples import ExamplesError, fold, from_array, read_exampl
 from farfield.models import ModelSpec
 from farfield.tasks.images.files import ImageInput
 from farfield.tasks.images.layouts import LEVELS, SPLITS
-from farfield.tasks.own.columns import as_text, encode, encode_unlabelled
+from farfield.tasks.own.columns import as_levels, as_text, encode, encode_unlabelled
 from farfield.tasks.own.preparation import Column, FittedTable
 from farfield.tasks.own.table_file import is_table, need_columns, read_frame, rows_named
 from farfield.tasks.own.words import FittedWords
@@ -67,10 +67,10 @@ class Reader:
     def _table(self, path: Path, label: str | None, domain: str | None) -> Labelled:
         table = self.preparation if isinstance(self.preparation, FittedTable) else None
         other = () if table is None else table.other
-        inputs = {} if table is None else {fitted.column.name for fitted in table.columns}
-        # A domain's names stay as they are written, unless the model reads the column too.
+        inputs = set() if table is None else {fitted.column.name for fitted in table.columns}
+        # A domain's names stay as they are written, unless the model reads the column as numbers.
         named = [name for name in ([domain] if domain is not None else other[1:2]) if name not in inputs]
-        frame = read_frame(path, texts=named)
+        frame = read_frame(path, texts=[*named, *(() if table is None else table.categories)])
         label = label or next((name for name in other[:1] if name in frame.columns), None)
         if label is None and other:
             raise ExamplesError(
@@ -95,9 +95,15 @@ class Reader:
         else:
             x = self._plain_rows(path, frame.drop(columns=[name for name in (label, domain) if name is not None]))
         if self.classes:
-            labels: Texts | NDArray[np.float64] = as_text(frame[label]).to_numpy(dtype=object)
+            labels: Texts | NDArray[np.float64] = as_levels(frame[label]).to_numpy(dtype=object)
         else:
             labels = encode(frame[[label]], [Column(label, "number")])[:, 0]
+            infinite = frame.index[np.abs(labels) > np.finfo(np.float32).max]
+            if len(infinite):
+                raise ExamplesError(
+                    f"the label '{label}' of '{path.name}' has an infinite or far too large value in "
+                    f"{rows_named(infinite)}; mend it, or leave the cell empty to leave the row out"
+                )
         return Labelled(x, labels, _domains(frame, domain), tuple(notes))
 
     def _plain_rows(self, path: Path, frame: DataFrame) -> Tensor:
@@ -115,13 +121,13 @@ class Reader:
             given = {"y": _load(path, label or "y")}
             if domain is not None or "domain" in _names(path):
                 given["d"] = _load(path, domain or "domain")
-        x = from_array(path, self.spec, self.preparation, self.way)
+        x, notes = from_array(path, self.spec, self.preparation, self.way)
         for what, values in given.items():
             if values.shape != (len(x),):
                 kind = "labels" if what == "y" else "domains"
                 raise ExamplesError(f"'{path.name}' has {len(x)} examples, and {kind} of shape {values.shape}")
         domains = given["d"].astype(str).astype(object) if "d" in given else np.full(len(x), "", dtype=object)
-        return Labelled(x, self._array_labels(path, given["y"]), domains)
+        return Labelled(x, self._array_labels(path, given["y"]), domains, notes)
 
     def _array_labels(self, path: Path, y: NDArray[Any]) -> Texts | NDArray[np.float64]:
         if not self.classes:
@@ -141,7 +147,10 @@ class Reader:
             raise ExamplesError(f"'{paths[0]}' has no labels: give a table, a .npz, or folders of images")
         known = set(self.classes)
         # Images that lie in no folder below it lie in the one around everything that was given.
-        top = Path(os.path.commonpath([p.resolve() if p.is_dir() else p.resolve().parent for p in paths])).name
+        around_all = Path(os.path.commonpath([p.resolve() if p.is_dir() else p.resolve().parent for p in paths]))
+        top = around_all.name
+        # A folder of classes is a domain's own, and its name that of the domain.
+        whole = around_all.parent.name if top in known else top
         if not any(Path(file).parts[:-1] for file in files) and top not in known:
             raise ExamplesError(
                 f"the images of '{paths[0]}' lie in no folder of a class, so nobody knows what they show: the layout "
@@ -154,7 +163,7 @@ class Reader:
             at = next((i for i, name in enumerate(folders) if name in known), len(folders) - 1)
             around = [name for name in folders[:at] if name not in (*SPLITS, *LEVELS, "full")]
             labels.append(folders[at])
-            domains.append("/".join(around))
+            domains.append("/".join(around) or whole)
         return np.array(labels, dtype=object), np.array(domains, dtype=object)
 
 

@@ -37,6 +37,8 @@ DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-
 DEFAULT_RULES = ("source-validation", "last", "oracle")
 DEFAULT_ROUNDS = 30
 LONGEST_NAME = 80
+#: With fewer validation rows than this, over all sources, a bench says what that does to the choice of rounds.
+FEW_VALIDATION_ROWS = 50
 #: Evaluations that a run makes when nobody says how often.
 EVALUATIONS = 15
 
@@ -211,7 +213,8 @@ def make_plan(
             notes=task.notes,
         )
         _check_representation(plan, model_settings)
-        _check_against(plan, task)
+        validated = _check_against(plan, task)
+        plan = plan.model_copy(update={"notes": (*plan.notes, *_validation_notes(plan, task, validated))})
         if equal_steps:
             plan = _with_equal_steps(plan, task, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
@@ -248,8 +251,22 @@ def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
             )
 
 
-def _check_against(plan: Plan, task: Task) -> None:
-    """What can only be seen with the data: rows that can be used, partitions that fit, cohorts that exist."""
+def _validation_notes(plan: Plan, task: Task, rows: int) -> tuple[str, ...]:
+    """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
+    if "source-validation" not in plan.rules or task.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
+        return ()
+    return (
+        f"source-validation chooses rounds by {rows} rows in all, of which one is {100 / rows:.1f} points: compare "
+        "with the rule 'last', or give more rows with --validation 0.3",
+    )
+
+
+def _check_against(plan: Plan, task: Task) -> int:
+    """What can only be seen with the data: rows that can be used, partitions that fit, cohorts that exist.
+
+    Returns the number of validation rows, where it is smallest.
+    """
+    fewest = sum(len(domain) for domain in task.domains)
     for domain in task.domains:
         check_rows(domain, task, plan.model)
     if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
@@ -264,6 +281,7 @@ def _check_against(plan: Plan, task: Task) -> None:
         made = make_clients(
             sources, partition=partition, clients=plan.clients, validation=plan.validation, seed=0, kind=task.kind
         )
+        fewest = min(fewest, int(made.validation_sizes.sum()))
         if plan.cohort is not None and not 1 <= plan.cohort <= len(made):
             raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {len(made)} clients; use 1 to {len(made)}")
         if nested and plan.cohort is not None and plan.clients is None and plan.cohort >= len(made):
@@ -276,6 +294,7 @@ def _check_against(plan: Plan, task: Task) -> None:
             algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
             if algorithm.server is not None:
                 algorithm.server.check_server(cohort)
+    return fewest
 
 
 def _sentence(error: Exception) -> str:

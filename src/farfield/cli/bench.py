@@ -189,7 +189,7 @@ def bench(
     started = time.monotonic()
     try:
         with open_sweep(plan, folder, resume=resume, fresh=fresh):
-            print_reading(loaded, plan.held_out, quiet=quiet)
+            print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
             if not quiet:
                 messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
             with SweepDisplay(messages, quiet) as display:

@@ -131,10 +131,10 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Compare what is here with its recorded checksums and the published counts."""
-    chosen = (
-        [data_set(name)] if name is not None else [known for known in CATALOGUE.values() if known.here() is not None]
-    )
+    chosen = [data_set(name)] if name is not None else list(CATALOGUE.values())
     found = [check_one(known) for known in chosen]
+    if name is None:
+        found = [row for row in found if row.state != "absent"]
     if as_json:
         rows = [
             {

@@ -96,12 +96,12 @@ def open_site(site: SiteFile) -> SiteData:
 def _open_table(site: SiteFile, path: Path) -> SiteData:
     from farfield.tasks.own.columns import encode
     from farfield.tasks.own.groups import groups_of_column
-    from farfield.tasks.own.table import encode_labels, with_labels
+    from farfield.tasks.own.labels import encode_labels, with_labels
     from farfield.tasks.own.table_file import read_frame
 
     group = [site.group] if site.group is not None else []
     with _about(site, "data"):
-        frame = read_frame(path, texts=group)
+        frame = read_frame(path, texts=[*group, *site.categorical])
     if site.label is None:
         raise site.refusal("label", f"missing; name the column of '{path.name}' to predict: {_listed(frame.columns)}")
     for key, names in (

@@ -8,6 +8,7 @@ from pathlib import Path
 from farfield.errors import UserError
 from farfield.tasks.data_folder.checksums import compare, recorded
 from farfield.tasks.data_folder.data_set import DataSet
+from farfield.tasks.data_folder.store import locate
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,25 @@ class Checked:
 def check(known: DataSet) -> Checked:
     path = known.here()
     if path is None:
-        return Checked(known.name, None, "absent", "", "", {})
-    good, checksums = _checksums(path)
+        return _gone(known)
+    try:
+        good, checksums = _checksums(path)
+    except UserError as error:  # one bad record must not end the check of all others
+        return Checked(known.name, path, "damaged", str(error), "", {})
     try:
         found = known.count(path) if known.count is not None else {}
     except UserError as error:
         return Checked(known.name, path, "damaged", checksums, str(error), {})
     state, counts = _counts(known, found)
     return Checked(known.name, path, state if good else "damaged", checksums, counts, found)
+
+
+def _gone(known: DataSet) -> Checked:
+    """Nothing is here; if it was recorded once, somebody should know."""
+    record = locate(*(f"{place}.sha256" for place in known.places))
+    if record is None:
+        return Checked(known.name, None, "absent", "", "", {})
+    return Checked(known.name, None, "damaged", f"'{record}' records it, and it is not there any more", "", {})
 
 
 def _checksums(path: Path) -> tuple[bool, str]:

@@ -41,8 +41,9 @@ def task_from_arrays(
     one, are in the task's notes. `group` has for each domain a name or number a row: rows of one group (a patient)
     train together or validate together.
     """
-    if not domains:
-        raise ArrayError(f"task '{name}' needs at least one domain")
+    domains = _plain(name, domains)
+    if classes is not None and len(set(classes)) < len(classes):
+        raise ArrayError(f"classes = {list(classes)}: a name stands there twice")
     classes, domains = _numbered(classes, domains)
     pairs = {domain: _pair(domain, *pair) for domain, pair in domains.items()}
     shapes = {domain: x.shape[1:] for domain, (x, _) in pairs.items()}
@@ -69,8 +70,30 @@ def task_from_arrays(
         defaults=DEFAULTS if defaults is None else defaults,
         source="arrays",
         preparation=preparation,
-        notes=(*_shape_notes(made[0].x.shape[1:]), *_notes(made), *grouped),
+        notes=(*_shape_notes(made[0].x.shape[1:]), *_class_notes(made, names), *_notes(made), *grouped),
     )
+
+
+def _plain(name: str, domains: Any) -> dict[str, tuple[Any, Any]]:
+    """The domains as pairs of arrays that numpy can read, or a sentence about what was given instead."""
+    if not isinstance(domains, Mapping) or not domains:
+        raise ArrayError(f"task '{name}' needs a dict with a pair (x, y) for each domain, at least one")
+    made = {}
+    for domain, pair in domains.items():
+        if not isinstance(domain, str):
+            raise ArrayError(f"the domain {domain!r} needs a text as its name")
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ArrayError(f"domain '{domain}' needs a pair (x, y), n examples and n labels")
+        made[domain] = (_array(pair[0]), pair[1].detach() if isinstance(pair[1], torch.Tensor) else pair[1])
+    return made
+
+
+def _array(x: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        return x.detach()
+    # What is masked is missing.
+    masked = isinstance(x, np.ma.MaskedArray) and x.dtype.kind in "buif"
+    return np.ma.filled(x.astype(np.float64), np.nan) if masked else x
 
 
 def array_model(shape: Sequence[int], classes: int) -> ModelSpec:
@@ -132,7 +155,7 @@ def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             f"domain '{domain}' has arrays of {x.dtype} and {y.dtype}; both must hold numbers (y may hold the classes' "
             "names, in all domains)"
         )
-    if y.ndim != 1 or x.ndim < 2 or len(x) != len(y) or not len(y):
+    if y.ndim != 1 or x.ndim < 2 or len(x) != len(y) or not x.size:
         raise ArrayError(
             f"domain '{domain}' has x of shape {x.shape} and y of shape {y.shape}; give n examples and n labels"
         )
@@ -146,6 +169,12 @@ def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 def _classes(classes: Sequence[str] | None, pairs: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]) -> tuple[str, ...]:
     least = min(int(y.min()) for _, y in pairs.values())
     most = max(int(y.max()) for _, y in pairs.values())
+    rows = sum(len(y) for _, y in pairs.values())
+    if classes is None and most >= rows:
+        raise ArrayError(
+            f"labels go up to {most} in {rows} rows: whole numbers are class numbers, counted from 0; give the "
+            "classes' names as text, or real numbers for a regression"
+        )
     names = tuple(classes) if classes is not None else tuple(str(number) for number in range(most + 1))
     if least < 0 or most >= len(names) or len(names) < 2:
         raise ArrayError(f"labels go from {least} to {most}, but there are {len(names)} classes, counted from 0")
@@ -179,6 +208,15 @@ def _with_groups(domains: Sequence[Domain], group: Mapping[str, Any]) -> tuple[t
     split = np.split(codes, np.cumsum([len(domain) for domain in domains])[:-1])
     made = tuple(replace(d, groups=torch.from_numpy(part)) for d, part in zip(domains, split, strict=True))
     return made, tuple(notes)
+
+
+def _class_notes(domains: Sequence[Domain], classes: Sequence[str]) -> tuple[str, ...]:
+    """Classes that nobody has: labels that count from 1, say."""
+    present = {int(code) for domain in domains for code in np.unique(domain.y.numpy())} if classes else set()
+    absent = [name for code, name in enumerate(classes) if code not in present]
+    if not absent:
+        return ()
+    return (f"no row has the class {', '.join(absent[:5])}{', …' if absent[5:] else ''}: class numbers count from 0",)
 
 
 def _shape_notes(shape: Sequence[int]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from farfield.tasks.own.decision import FEW_LEVELS, Found
-from farfield.tasks.own.table_file import rows_named
+from farfield.tasks.own.table_file import DOTS_APART, rows_named
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -65,6 +65,10 @@ def no_numbers(series: Series) -> Series:
 
 def nearly_numbers(series: Series) -> str | None:
     """For text that a person would take for a column of numbers: what keeps it from being one, and where."""
+    dotted = series[[isinstance(cell, str) and bool(DOTS_APART.fullmatch(cell)) for cell in series]]
+    if len(dotted):
+        # Such a column is text only in a file whose decimal sign is the comma.
+        return _written("with thousands apart", dotted)
     text = no_numbers(series)
     if not len(text):
         return None

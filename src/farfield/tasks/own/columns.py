@@ -7,7 +7,8 @@ those from the training rows of a run.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 #: From this many rows on, a column with another whole number in every row is worth a note.
 IDS_FROM = 30
 
+_WHOLE = re.compile(r"^(-?(?:0|[1-9]\d*))\.0+$")
 TRUTH = {"true": 1.0, "false": 0.0}
 ODD = {"date": "dates", "other": "cells that are neither numbers nor text"}
 
@@ -49,7 +51,7 @@ def encode(frame: DataFrame, columns: Sequence[Column]) -> Matrix:
     for number, column in enumerate(columns):
         series = frame[column.name]
         if column.kind == "category":
-            out[:, number] = _codes(as_text(series), column.levels)
+            out[:, number] = _codes(as_levels(series), column.levels)
         else:
             out[:, number] = _numbers(series, column)
     return out
@@ -66,13 +68,17 @@ def encode_unlabelled(frame: DataFrame, fitted: Sequence[FittedColumn]) -> tuple
     return raw, tuple(note for number, c in enumerate(fitted) for note in _unknown(frame, c, raw[:, number]))
 
 
-def as_text(series: Series) -> Series:
-    """Cells as text, missing ones as None. A cell reads the same whatever else is in its column, gaps included."""
+def encode_numbers(rows: Matrix, fitted: Sequence[FittedColumn]) -> tuple[Matrix, tuple[str, ...]]:
+    """As `encode_unlabelled`, for an array whose columns have no names but their places."""
     import pandas as pd
 
-    texts = np.full(len(series), None, dtype=object)
-    texts[series.notna().to_numpy()] = [_text(cell) for cell in series.dropna().astype(object)]
-    return pd.Series(texts, index=series.index, dtype=object)
+    names = [c.column.name for c in fitted]
+    return encode_unlabelled(pd.DataFrame(rows, columns=names, index=range(1, len(rows) + 1)), fitted)
+
+
+def as_text(series: Series) -> Series:
+    """Cells as text, missing ones as None. A cell reads the same whatever else is in its column, gaps included."""
+    return _each(series, _text)
 
 
 def _text(cell: object) -> str:
@@ -84,9 +90,25 @@ def _text(cell: object) -> str:
     return str(cell).strip()
 
 
+def as_levels(series: Series) -> Series:
+    """Cells as the names of categories or classes: 1.0, as a program writes a whole number beside a gap, is '1'.
+
+    All else stays as it is written, 01 and 1.50 too.
+    """
+    return _each(series, lambda cell: _WHOLE.sub(r"\1", _text(cell)))
+
+
+def _each(series: Series, read: Callable[[object], str]) -> Series:
+    import pandas as pd
+
+    texts = np.full(len(series), None, dtype=object)
+    texts[series.notna().to_numpy()] = [read(cell) for cell in series.dropna().astype(object)]
+    return pd.Series(texts, index=series.index, dtype=object)
+
+
 def levels_of(series: Series) -> tuple[str, ...]:
-    """The different texts of a column, by size where all are numbers, else by the alphabet."""
-    return in_order(text for text in as_text(series) if text is not None)
+    """The different categories of a column, by size where all are numbers, else by the alphabet."""
+    return in_order(text for text in as_levels(series) if text is not None)
 
 
 def observe(series: Series, name: str, categorical: bool) -> Observed:
@@ -219,7 +241,7 @@ def _unknown(frame: DataFrame, fitted: FittedColumn, raw: Matrix) -> list[str]:
         seen = np.array([*fitted.live[: len(column.levels)], False])  # the last is for UNSEEN, -1
         strange = ~gaps & ~seen[np.where(gaps, -1, raw).astype(np.int64)]
         if strange.any():
-            values = sorted(set(as_text(frame[column.name])[strange]))
+            values = sorted(set(as_levels(frame[column.name])[strange]))
             shown = ", ".join(f"'{value}'" for value in values[:5]) + (", …" if len(values) > 5 else "")
             notes.append(
                 f"column '{column.name}' has {shown} in {rows_named(frame.index[strange])}, which training never "

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from farfield.tasks.own.columns import IDS_FROM
 from farfield.tasks.own.preparation import Column
 from farfield.tasks.own.statistics import Matrix
+from farfield.tasks.own.table_file import rows_named
 
 #: A column whose order tells two classes apart so well is worth a question (AUROC; rank correlation for a number).
 TELLS = 0.99
@@ -23,6 +24,8 @@ LEAST_OF_CLASS = 5
 #: With fewer rows in a domain, one row more or less moves its accuracy by more than five points.
 SMALL = 20
 NAMED = 3
+#: With fewer values than this nobody can say which of them are far from the others.
+LEAST_KNOWN = 20
 
 Floats = NDArray[np.float64]
 
@@ -87,6 +90,34 @@ def gap_notes(x: Matrix, columns: Sequence[Column], rows_of: Mapping[str, NDArra
             notes.append(
                 f"column '{column.name}' has no value in any row of {shown}{more}: a model can tell the domain by the "
                 f"gap; if that is no part of the question, leave it out with --drop '{column.name}'"
+            )
+    return notes
+
+
+def far_notes(x: Matrix, columns: Sequence[Column], index: Sequence[int]) -> list[str]:
+    """Numbers so far from the others of their column that they alone decide its mean and deviation.
+
+    Far is a hundred times the spread of the middle half, or twenty where one value occurs again and again: 999 for
+    "not known", say.
+    """
+    notes = []
+    for number, column in enumerate(columns):
+        values = x[:, number]
+        known = values[~np.isnan(values)]
+        if column.kind != "number" or len(known) < LEAST_KNOWN:
+            continue
+        low, middle, high = np.percentile(known, (25, 50, 75))
+        away = np.abs(values - middle) / (high - low) if high > low else np.zeros_like(values)
+        far = away > 100
+        for code in np.unique(values[away > 20]) if (away > 20).any() else ():
+            far |= (values == code) & ((values == code).sum() >= 3)
+        if far.any():
+            rows = np.flatnonzero(far)
+            where = rows_named(np.asarray(index)[rows])
+            notes.append(
+                f"column '{column.name}' has {values[rows[0]]:g} in {where}, far from the others (half of them lie "
+                f"between {low:g} and {high:g}): such cells decide how the column is scaled; mend them, or empty "
+                "them if they stand for a missing value"
             )
     return notes
 

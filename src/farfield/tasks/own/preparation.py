@@ -120,6 +120,11 @@ class FittedTable:
     other: tuple[str, ...] = field(default=(), compare=False)
 
     @property
+    def categories(self) -> tuple[str, ...]:
+        """The columns whose cells are names, not numbers, whatever they look like in a file."""
+        return tuple(fitted.column.name for fitted in self.columns if fitted.column.kind == "category")
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return (sum(c.column.width for c in self.columns),)
 

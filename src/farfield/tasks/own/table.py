@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.own.cells import nearly_numbers
-from farfield.tasks.own.columns import as_text, describe_columns, encode, encode_unlabelled, observe_label
-from farfield.tasks.own.columns import levels_of as text_levels
+from farfield.tasks.own.columns import as_text, describe_columns, encode, encode_unlabelled
 from farfield.tasks.own.copies import copies_noted
-from farfield.tasks.own.decision import label_kind
+from farfield.tasks.own.decision import in_order
 from farfield.tasks.own.doubts import (
+    far_notes,
     gap_notes,
     id_columns,
     id_notes,
@@ -33,10 +32,10 @@ from farfield.tasks.own.doubts import (
     spelling_notes,
 )
 from farfield.tasks.own.groups import Codes, group_notes, groups_of_column
+from farfield.tasks.own.labels import read_labels, with_labels
 from farfield.tasks.own.preparation import Column, FittedTable, TablePreparation
-from farfield.tasks.own.statistics import Matrix
 from farfield.tasks.own.table_file import (
-    COMMA_NOTE,
+    NOTES,
     READ_AS_MISSING,
     TableError,
     need_columns,
@@ -58,7 +57,7 @@ DEFAULTS = {"rounds": 30, "local_epochs": 1, "batch_size": 64, "lr": 0.2, "momen
 
 
 def load_table(
-    path: str | Path,
+    path: str | Path | DataFrame,
     *,
     label: str,
     domain: str,
@@ -70,18 +69,23 @@ def load_table(
     drop_missing_labels: bool = False,
     least_rows: int | None = None,
 ) -> Task:
-    """Read a table as a task. Raises TableError, one sentence, for what cannot be used.
+    """Read a table, a file or a data frame, as a task. Raises TableError, one sentence, for what cannot be used.
 
     `drop` leaves columns out, `categorical` takes columns of numbers as categories. Text, true/false and few whole
     numbers make a label a class; `kind` overrules that. `least_rows` leaves smaller domains out instead of refusing.
     `group` names a column (a patient): rows of one value train together or validate together.
     """
-    path = Path(path)
-    frame = read_frame(path, texts=[domain, *([] if group is None else [group])])
+    if not isinstance(path, str | Path):
+        frame, file = _numbered_rows(path), "the data frame"
+        name = name or "table"
+    else:
+        path = Path(path)
+        frame = read_frame(path, texts=[domain, *categorical, *([] if group is None else [group])])
+        file, name = f"'{path.name}'", name or table_name(path)
     try:
         return task_from_frame(
             frame,
-            name=name or table_name(path),
+            name=name,
             label=label,
             domain=domain,
             drop=drop,
@@ -90,10 +94,19 @@ def load_table(
             kind=kind,
             drop_missing_labels=drop_missing_labels,
             least_rows=least_rows,
-            source=path.name,
+            source=file.strip("'"),
         )
     except TableError as error:
-        raise TableError(f"'{path.name}': {error}") from error
+        raise TableError(f"{file}: {error}") from error
+
+
+def _numbered_rows(given: object) -> DataFrame:
+    """A data frame that a user has in memory, its rows counted as those of a file."""
+    import pandas as pd
+
+    if not isinstance(given, pd.DataFrame):
+        raise TableError(f"a table is a file or a pandas DataFrame, not {type(given).__name__}")
+    return given.set_axis([str(name) for name in given.columns], axis=1).set_axis(range(1, len(given) + 1), axis=0)
 
 
 def task_from_frame(
@@ -113,15 +126,17 @@ def task_from_frame(
 ) -> Task:
     """The same from a data frame whose rows are numbered as messages shall count them."""
     _check_roles(frame, label, domain, drop, categorical, group)
-    notes = [frame.attrs[COMMA_NOTE]] if COMMA_NOTE in frame.attrs else []
+    read_as: list[str] = frame.attrs.get(NOTES, [])
+    notes = [note for note in read_as if not any(f"'{name}'" in note for name in drop)]
     frame = with_labels(frame, label, drop_missing_labels, notes)
     frame = _with_domains(frame, domain, least_rows, notes)
     features = [column for column in frame.columns if column not in (label, domain, group, *drop)]
     columns, left_out = describe_columns(frame, features, categorical)
     notes += left_out
     if not columns:
-        raise TableError(f"no column is left to learn from beside the label '{label}' and the domain '{domain}'")
-    kind, classes, y = _labels(frame[label], label, kind, notes)
+        why = "".join(f"; {note}" for note in left_out[:3])
+        raise TableError(f"no column is left to learn from beside the label '{label}' and the domain '{domain}'{why}")
+    kind, classes, y = read_labels(frame[label], label, kind, notes)
     rows_of = _rows_by_domain(frame[domain])
     x = encode(frame, columns)
     ids = id_columns(x, columns, rows_of)
@@ -130,6 +145,7 @@ def task_from_frame(
     notes += _warnings(frame, columns, label, classes, y, rows_of)
     notes += leak_notes(x, columns, label, classes, y.numpy(), notes)
     notes += gap_notes(x, columns, rows_of)
+    notes += far_notes(x, columns, frame.index)
     notes += small_notes({name: len(rows) for name, rows in rows_of.items()}) if classes else []
     notes += _repeated(frame, [c.name for c in columns if c.name not in ids], label, rows_of, list(ids))
     codes = None if group is None else _groups(frame[group], group, rows_of, notes)
@@ -164,7 +180,7 @@ def table_model(preparation: TablePreparation, classes: int) -> ModelSpec:
 
 def read_rows(path: str | Path, fitted: FittedTable) -> tuple[Tensor, tuple[str, ...]]:
     """Raw rows of a file for a trained model, and what must be said of them. A label column is not needed."""
-    raw, notes = encode_unlabelled(read_frame(Path(path)), fitted.columns)
+    raw, notes = encode_unlabelled(read_frame(Path(path), texts=fitted.categories), fitted.columns)
     return torch.from_numpy(raw), notes
 
 
@@ -184,24 +200,6 @@ def _check_roles(
     for role, column in (("label", label), ("domain", domain)):
         if column in drop:
             raise TableError(f"'{column}' is the {role} and cannot be dropped as well")
-
-
-def with_labels(
-    frame: DataFrame, label: str, drop_missing: bool, notes: list[str], option: str = "--drop-missing-labels"
-) -> DataFrame:
-    """The rows that have a label; `option` is what a user says to leave the others out."""
-    missing = frame.index[frame[label].isna()]
-    if not len(missing):
-        return frame
-    if len(missing) == len(frame):
-        raise TableError(f"the label column '{label}' has no values")
-    if not drop_missing:
-        raise TableError(
-            f"the label '{label}' is missing in {rows_named(missing)} (row 1 is the first below the header; missing is "
-            f"{READ_AS_MISSING}); fill it in, or leave such rows out with {option}"
-        )
-    notes.append(f"left out what has no label: {rows_named(missing)}")
-    return frame.drop(missing)
 
 
 def _with_domains(frame: DataFrame, domain: str, least: int | None, notes: list[str]) -> DataFrame:
@@ -231,7 +229,7 @@ def _with_domains(frame: DataFrame, domain: str, least: int | None, notes: list[
 
 def _rows_by_domain(column: Series) -> dict[str, np.ndarray]:
     texts = as_text(column).to_numpy()
-    return {name: np.flatnonzero(texts == name) for name in text_levels(column)}
+    return {name: np.flatnonzero(texts == name) for name in in_order(texts)}
 
 
 def _groups(column: Series, group: str, rows_of: dict[str, np.ndarray], notes: list[str]) -> Codes:
@@ -248,58 +246,6 @@ def _owners(rows_of: dict[str, np.ndarray], rows: int) -> Codes:
     for number, part in enumerate(rows_of.values()):
         owner[part] = number
     return owner
-
-
-def _labels(
-    column: Series, label: str, kind: TaskKind | None, notes: list[str]
-) -> tuple[TaskKind, tuple[str, ...], Tensor]:
-    observed = observe_label(column, label)
-    chosen = kind or label_kind([observed])
-    nearly = nearly_numbers(column) if observed.found == "text" else None
-    if chosen == "regression":
-        if observed.found == "text":
-            what = nearly or f"such as '{column.iloc[0]}'"
-            raise TableError(f"the label '{label}' holds text, {what}, which a regression cannot predict")
-        y = encode_labels(column, label, ())
-        if y.min() == y.max():
-            raise TableError(f"the label '{label}' has the value {y[0]:g} in every row; there is nothing to learn")
-        return "regression", (), y
-    classes = text_levels(column)
-    if len(classes) < 2:
-        raise TableError(f"the label '{label}' has the value '{classes[0]}' in every row; there is nothing to learn")
-    if len(classes) > 2 and 2 * len(classes) > len(column):
-        raise TableError(
-            f"the label '{label}' has {len(classes)} classes in {len(column)} rows; a class needs several rows, so "
-            + (f"mend the label, {nearly}" if nearly else "name another label column")
-        )
-    if nearly:
-        notes.append(f"the label '{label}' was taken as {len(classes)} classes: it holds text, {nearly}")
-    if observed.whole and len(classes) > 2:
-        notes.append(
-            f"the whole numbers of the label '{label}' were taken as {len(classes)} classes; if they are amounts, say "
-            "--kind regression"
-        )
-    return "classification", classes, encode_labels(column, label, classes)
-
-
-def encode_labels(column: Series, label: str, classes: Sequence[str]) -> Tensor:
-    """Labels as a task holds them: the numbers of these classes, or real numbers where there are no classes."""
-    if not classes:
-        values: Matrix = encode(column.to_frame(label), [Column(label, "number")])[:, 0]
-        if not np.isfinite(values).all():
-            raise TableError(
-                f"the label '{label}' has an infinite value in {rows_named(column.index[~np.isfinite(values)])}"
-            )
-        return torch.from_numpy(values.astype(np.float32))
-    codes = {name: number for number, name in enumerate(classes)}
-    texts = as_text(column)
-    strange = texts.index[~texts.isin(codes)]
-    if len(strange):
-        raise TableError(
-            f"the label '{label}' has '{texts[strange[0]]}' in {rows_named(strange)}, and the classes are "
-            f"{', '.join(classes)}"
-        )
-    return torch.tensor([codes[text] for text in texts])
 
 
 def _warnings(

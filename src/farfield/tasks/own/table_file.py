@@ -11,6 +11,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,11 @@ _UNEVEN = re.compile(r"Expected \d+ fields in line (\d+), saw (\d+)")
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
 #: 1,200 may be twelve hundred as well.
 _PERHAPS_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*")
-#: Under this name a frame's attributes hold a sentence about its numbers with a decimal comma.
-COMMA_NOTE = "decimal comma"
+#: 2.703 is 2703 where a comma is the decimal sign.
+DOTS_APART = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*")
+_LEADING_ZERO = re.compile(r"0\d+")
+#: Under this name a frame's attributes hold sentences about how its cells were read.
+NOTES = "notes"
 
 
 class TableError(UserError):
@@ -133,7 +137,8 @@ def _parquet(path: Path) -> DataFrame:
 def _text(path: Path, texts: Sequence[str]) -> DataFrame:
     import pandas as pd
 
-    separator = _separator(path, _sample(path))
+    sample = _sample(path)
+    separator = _separator(path, sample)
     options: dict[str, Any] = {
         "sep": separator,
         "encoding": "utf-8-sig",
@@ -152,7 +157,8 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
             commas = None if separator == "," else _decimal_commas(frame, texts, separator)
             if commas is not None:
                 frame = _plain_numbers(pd.read_csv(path, decimal=",", **options), texts)
-                frame.attrs[COMMA_NOTE] = commas
+            zeros = _leading_zeros(frame, sample, separator)
+            frame.attrs[NOTES] = [*([commas] if commas else []), *zeros]
     except UnicodeDecodeError as error:
         raise TableError(f"'{path.name}' is not UTF-8 text; save it as CSV in UTF-8") from error
     except pd.errors.EmptyDataError as error:
@@ -225,6 +231,26 @@ def _decimal_commas(frame: DataFrame, texts: Sequence[str], separator: str) -> s
     return None
 
 
+def _leading_zeros(frame: DataFrame, sample: str, separator: str) -> list[str]:
+    """Numbers that look like codes, as far as the beginning of the file tells: 01019 was read as 1019."""
+    notes = []
+    rows: list[dict[str, str | None]] = []
+    with suppress(csv.Error):
+        rows = list(csv.DictReader(sample.splitlines()[:-1], delimiter=separator, skipinitialspace=True))
+    for name in frame.columns:
+        if frame[name].dtype.kind not in "iuf":
+            continue
+        cells = ((row.get(name) or "").strip() for row in rows)
+        code = next((cell for cell in cells if _LEADING_ZERO.fullmatch(cell)), None)
+        if code is not None:
+            column = str(name).strip()
+            notes.append(
+                f"column '{column}' has cells such as '{code}', which were read as numbers; if they are codes, say "
+                f"--categorical '{column}'"
+            )
+    return notes
+
+
 def _plain_numbers(frame: DataFrame, texts: Sequence[str]) -> DataFrame:
     """Columns with decimal points beside ones with decimal commas, which are text to a reader of commas."""
     import pandas as pd
@@ -232,7 +258,11 @@ def _plain_numbers(frame: DataFrame, texts: Sequence[str]) -> DataFrame:
     for name in frame.columns:
         if str(name).strip() in texts or frame[name].dtype.kind in "biufM":
             continue
-        if all(isinstance(cell, str) for cell in frame[name].dropna()):
+        known = frame[name].dropna()
+        dotted = [cell for cell in known if isinstance(cell, str) and "." in cell]
+        if dotted and all(DOTS_APART.fullmatch(cell) for cell in dotted):
+            continue  # left as text, which gets a note
+        if all(isinstance(cell, str) for cell in known):
             numbers = pd.to_numeric(frame[name], errors="coerce")
             if numbers.notna().equals(frame[name].notna()):
                 frame[name] = numbers
