@@ -199,3 +199,4 @@ def test_few_validation_rows_are_told_of_before_they_choose() -> None:
     assert plan_of(50, rules=["last"]) == ()
     assert plan_of(300) == ()
     assert plan_of(100, validation=0.3) == ()
+    assert plan_of(50, validation=0.3)[0].endswith("compare with the rule 'last'")

@@ -128,3 +128,6 @@ def test_an_image_with_a_value_that_is_none_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "new.npy", images)
     with pytest.raises(UserError, match=r"new\.npy' has a value that is not finite in row 5"):
         model.read(tmp_path / "new.npy")
+    np.save(tmp_path / "none.npy", images[:0])
+    with pytest.raises(UserError, match="there are no examples"):
+        model.outputs(model.read(tmp_path / "none.npy").x)

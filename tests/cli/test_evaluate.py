@@ -125,3 +125,34 @@ def test_a_folder_of_training_images_is_told_by_its_own_name(
     assert farfield("train", "--data", "sites", *IMAGES, "--out", "m").code == 0
     for place in ("sites/north", "sites/north/cat"):
         assert "the model was trained on domains of the names 'north'" in farfield("evaluate", "m", place).err
+
+
+def test_classes_that_are_codes_are_read_as_codes_whichever_of_them_a_site_has(
+    farfield: Command, tmp_path: Path
+) -> None:
+    frame = visits(90)
+    frame["died"] = frame["died"].map({"yes": "01", "no": "1"})
+    frame.loc[::9, "died"] = "other"
+    write(frame, tmp_path / "v.csv")
+    columns = ("--label", "died", "--domain", "hospital")
+    assert farfield("train", "--data", "v.csv", *columns, "--rounds", "2", "--out", "m").code == 0
+    some = frame[frame["died"] != "other"]
+    write(some, tmp_path / "some.csv")
+    assert farfield("evaluate", "m", "some.csv", "--json", "e.json").code == 0
+    by_class = json.loads((tmp_path / "e.json").read_text())["by_class"]
+    assert {name: by_class[name]["rows"] for name in ("01", "1")} == some["died"].value_counts().to_dict()
+
+
+def test_no_image_of_a_folder_is_replaced_by_results(
+    farfield: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FARFIELD_CACHE", str(tmp_path / "cache"))
+    root = make_folder(tmp_path / "sites")
+    assert farfield("train", "--data", "sites", *IMAGES, "--out", "m").code == 0
+    image = next(root.rglob("*.png"))
+    before = image.read_bytes()
+    name = str(image.relative_to(tmp_path))
+    for command in (["predict", "m", "sites", "--to", name], ["evaluate", "m", "sites", "--json", name]):
+        ran = farfield(*command)
+        assert (ran.code, image.read_bytes()) == (2, before)
+        assert "is what is read" in ran.err

@@ -133,7 +133,9 @@ def table(folder: Path) -> Path:
 
 
 def farfield(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "farfield", *arguments]
+    # A test run in the background of a shell ignores Ctrl-C, and what it starts would do so too.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    return [sys.executable, "-c", f"{listen}; from farfield.cli.main import run; run()", *arguments]
 
 
 def test_the_command_line_simulates_a_users_own_table_and_methods(methods: Path, tmp_path: Path) -> None:

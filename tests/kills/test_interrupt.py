@@ -15,7 +15,9 @@ pytestmark = pytest.mark.long
 
 def test_an_interrupted_bench_says_how_to_resume_and_leaves_no_process_behind(tmp_path: Path) -> None:
     out = tmp_path / "bench"
-    start = [sys.executable, "-c", "from farfield.cli.main import run; run()"]
+    # A test run in the background of a shell ignores Ctrl-C, and what it starts would do so too.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    start = [sys.executable, "-c", f"{listen}; from farfield.cli.main import run; run()"]
     options = [
         "bench",
         "rotated-digits",

@@ -49,7 +49,7 @@ def test_images_are_used_as_they_are() -> None:
         ({"a": (X, Y)}, {"classes": ["one"]}, "labels go from 0 to 1, but there are 1 classes"),
         ({"a": (X, Y - 1)}, {}, "labels go from -1 to 0"),
         ({"a": (X.astype(str), Y)}, {}, "both must hold numbers"),
-        ({"a": (X, np.where(Y == 1, np.nan, 0.0))}, {}, "a label that is not finite, in row 2"),
+        ({"a": (X, np.where(Y == 1, np.nan, 0.0))}, {}, "a label that is not finite or far too large, in row 2"),
     ],
 )
 def test_arrays_that_cannot_be_a_task_are_named(domains: object, options: dict[str, object], phrase: str) -> None:
@@ -164,3 +164,20 @@ def test_what_is_masked_is_missing_and_tensors_may_have_a_graph() -> None:
     assert torch.equal(
         task_from_arrays("t", {"a": (grown, torch.from_numpy(Y))}).domain("a").x, torch.from_numpy(X * 2)
     )
+
+
+def test_a_label_that_is_masked_or_far_too_large_is_named_by_its_row() -> None:
+    masked = np.ma.masked_array(Y, mask=np.arange(8) == 3)
+    with pytest.raises(UserError, match="domain 'a' has no label in row 4, where it is masked"):
+        task_from_arrays("t", {"a": (X, masked)})
+    huge = np.where(np.arange(8) == 2, 1e300, 1.0)
+    with pytest.raises(UserError, match="not finite or far too large, in row 3"):
+        task_from_arrays("t", {"a": (X, huge)})
+
+
+def test_rows_without_a_group_are_groups_of_their_own() -> None:
+    group = {site: [None, float("nan"), None, "p", "p", "q", "r", "s"] for site in ("a", "b")}
+    task = task_from_arrays("t", {"a": (X, Y), "b": (X + 0.5, Y)}, group=group)
+    codes = torch.cat([domain.groups for domain in task.domains if domain.groups is not None])
+    assert len(codes.unique()) == 2 * 3 + 4
+    assert not any("'None'" in note for note in task.notes)

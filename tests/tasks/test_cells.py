@@ -319,3 +319,21 @@ def test_a_data_frame_is_a_table_too(tmp_path: Path) -> None:
         load_table(frame, label="dyed", domain="hospital")
     with pytest.raises(UserError, match="a file or a pandas DataFrame, not int"):
         load_table(3, label="died", domain="hospital")  # type: ignore[arg-type]
+
+
+def test_a_data_frame_with_two_columns_of_one_name_is_refused() -> None:
+    frame = pd.concat([visits(), visits()[["age"]]], axis=1)
+    with pytest.raises(UserError, match="the data frame has two columns named 'age'; rename one of them"):
+        load_table(frame, label="died", domain="hospital")
+
+
+def test_how_commas_were_read_is_told_even_where_the_column_quoted_is_dropped(tmp_path: Path) -> None:
+    path = text_file(tmp_path / "t.csv", with_commas(";", "1{},5"))
+    (note,) = load_table(path, label="y", domain="hosp", drop=["age"]).notes
+    assert note.startswith("a comma was read as the decimal sign")
+
+
+def test_an_infinite_label_is_no_class(tmp_path: Path) -> None:
+    path = write(visits().assign(died=np.resize([1.0, 2.0, np.inf], 60)), tmp_path / "v.csv")
+    with pytest.raises(UserError, match=r"column 'died' has an infinite value in rows 3, 6, 9"):
+        load_table(path, label="died", domain="hospital")

@@ -100,7 +100,7 @@ def from_array(
         checked, notes = encode_numbers(raw.numpy(), preparation.columns)
         return preparation.apply(torch.from_numpy(checked)), notes
     x = _from_array(path, spec, way)
-    strange = ~torch.isfinite(x.reshape(len(x), -1)).all(dim=1) if x.is_floating_point() else torch.zeros(0)
+    strange = ~torch.isfinite(x.flatten(1)).all(dim=1) if x.is_floating_point() else torch.zeros(0)
     if strange.any():
         raise ExamplesError(
             f"'{path}' has a value that is not finite in row {int(strange.int().argmax()) + 1}, counted from 1"

@@ -17,7 +17,7 @@ from farfield.bench.examples import ExamplesError, fold, from_array, read_exampl
 from farfield.models import ModelSpec
 from farfield.tasks.images.files import ImageInput
 from farfield.tasks.images.layouts import LEVELS, SPLITS
-from farfield.tasks.own.columns import as_levels, as_text, encode, encode_unlabelled
+from farfield.tasks.own.columns import as_levels, as_text, encode, encode_unlabelled, is_code
 from farfield.tasks.own.preparation import Column, FittedTable
 from farfield.tasks.own.table_file import is_table, need_columns, read_frame, rows_named
 from farfield.tasks.own.words import FittedWords
@@ -70,7 +70,9 @@ class Reader:
         inputs = set() if table is None else {fitted.column.name for fitted in table.columns}
         # A domain's names stay as they are written, unless the model reads the column as numbers.
         named = [name for name in ([domain] if domain is not None else other[1:2]) if name not in inputs]
-        frame = read_frame(path, texts=[*named, *(() if table is None else table.categories)])
+        # So do the names of classes where one is a code such as 01.
+        codes = [label or other[0]] if any(map(is_code, self.classes)) and (label or other) else []
+        frame = read_frame(path, texts=[*named, *codes, *(() if table is None else table.categories)])
         label = label or next((name for name in other[:1] if name in frame.columns), None)
         if label is None and other:
             raise ExamplesError(
@@ -131,7 +133,7 @@ class Reader:
 
     def _array_labels(self, path: Path, y: NDArray[Any]) -> Texts | NDArray[np.float64]:
         if not self.classes:
-            if y.dtype.kind not in "buif" or not np.isfinite(y.astype(np.float64)).all():
+            if y.dtype.kind not in "buif" or not (np.abs(y.astype(np.float64)) <= np.finfo(np.float32).max).all():
                 raise ExamplesError(f"the labels of '{path.name}' are not all finite numbers, as this model predicts")
             return y.astype(np.float64)
         if y.dtype.kind in "bui":  # class numbers, as task_from_arrays takes them

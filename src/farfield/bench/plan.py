@@ -255,9 +255,10 @@ def _validation_notes(plan: Plan, task: Task, rows: int) -> tuple[str, ...]:
     """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
     if "source-validation" not in plan.rules or task.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
         return ()
+    more = isinstance(plan.validation, float) and plan.validation < 0.3
     return (
         f"source-validation chooses rounds by {rows} rows in all, of which one is {100 / rows:.1f} points: compare "
-        "with the rule 'last', or give more rows with --validation 0.3",
+        f"with the rule 'last'{', or give more rows with --validation 0.3' if more else ''}",
     )
 
 

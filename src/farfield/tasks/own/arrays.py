@@ -84,6 +84,9 @@ def _plain(name: str, domains: Any) -> dict[str, tuple[Any, Any]]:
             raise ArrayError(f"the domain {domain!r} needs a text as its name")
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ArrayError(f"domain '{domain}' needs a pair (x, y), n examples and n labels")
+        if np.ma.is_masked(pair[1]):
+            row = int(np.ma.getmaskarray(pair[1]).argmax()) + 1
+            raise ArrayError(f"domain '{domain}' has no label in row {row}, where it is masked; leave such rows out")
         made[domain] = (_array(pair[0]), pair[1].detach() if isinstance(pair[1], torch.Tensor) else pair[1])
     return made
 
@@ -159,10 +162,11 @@ def _pair(domain: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         raise ArrayError(
             f"domain '{domain}' has x of shape {x.shape} and y of shape {y.shape}; give n examples and n labels"
         )
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ArrayError(
-            f"domain '{domain}' has a label that is not finite, in row {int((~np.isfinite(y)).argmax()) + 1}"
-        )
+    if y.dtype.kind == "f":
+        strange = ~(np.abs(y) <= np.finfo(np.float32).max)
+        if strange.any():
+            row = int(strange.argmax()) + 1
+            raise ArrayError(f"domain '{domain}' has a label that is not finite or far too large, in row {row}")
     return x, y
 
 
@@ -199,7 +203,8 @@ def _with_groups(domains: Sequence[Domain], group: Mapping[str, Any]) -> tuple[t
         if part.shape != (len(domain),):
             raise ArrayError(f"domain '{domain.name}' has {len(domain)} rows and groups of shape {part.shape}")
         parts.append(part)
-    texts = pd.Series([str(name) for part in parts for name in part.tolist()], dtype=object)
+    names = [name for part in parts for name in part.tolist()]
+    texts = pd.Series([None if pd.isna(name) else str(name) for name in names], dtype=object)
     codes = group_codes(texts)
     owner = np.repeat(np.arange(len(domains)), [len(domain) for domain in domains])
     notes = group_notes(

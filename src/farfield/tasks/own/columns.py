@@ -106,6 +106,14 @@ def _each(series: Series, read: Callable[[object], str]) -> Series:
     return pd.Series(texts, index=series.index, dtype=object)
 
 
+def is_code(name: str) -> bool:
+    """Whether a name looks like a number and is not how that number would be written: 01, 1.50, 1E5."""
+    try:
+        return _text(float(name)) != name
+    except ValueError:
+        return False
+
+
 def levels_of(series: Series) -> tuple[str, ...]:
     """The different categories of a column, by size where all are numbers, else by the alphabet."""
     return in_order(text for text in as_levels(series) if text is not None)
@@ -138,6 +146,8 @@ def observe_label(column: Series, label: str) -> ObservedLabel:
     found = found_type(column)
     if found != "number" and found != "boolean" and found != "text":
         raise TableError(f"the label '{label}' holds neither classes nor numbers")
+    if found == "number":
+        _refuse_infinite(column, label, _numbers(column, Column(label, "number")))
     if found != "number":
         return ObservedLabel(name=label, found=found, whole=False, levels=levels_of(column))
     whole = column.dtype.kind in "iuf" and not bool((column % 1).any())

@@ -40,6 +40,7 @@ from farfield.tasks.own.table_file import (
     TableError,
     need_columns,
     read_frame,
+    refuse_twice,
     rows_named,
     table_name,
 )
@@ -106,7 +107,9 @@ def _numbered_rows(given: object) -> DataFrame:
 
     if not isinstance(given, pd.DataFrame):
         raise TableError(f"a table is a file or a pandas DataFrame, not {type(given).__name__}")
-    return given.set_axis([str(name) for name in given.columns], axis=1).set_axis(range(1, len(given) + 1), axis=0)
+    names = [str(name).strip() for name in given.columns]
+    refuse_twice("the data frame", names)
+    return given.set_axis(names, axis=1).set_axis(range(1, len(given) + 1), axis=0)
 
 
 def task_from_frame(
@@ -127,7 +130,7 @@ def task_from_frame(
     """The same from a data frame whose rows are numbered as messages shall count them."""
     _check_roles(frame, label, domain, drop, categorical, group)
     read_as: list[str] = frame.attrs.get(NOTES, [])
-    notes = [note for note in read_as if not any(f"'{name}'" in note for name in drop)]
+    notes = [note for note in read_as if not any(note.startswith(f"column '{name}' ") for name in drop)]
     frame = with_labels(frame, label, drop_missing_labels, notes)
     frame = _with_domains(frame, domain, least_rows, notes)
     features = [column for column in frame.columns if column not in (label, domain, group, *drop)]

@@ -78,7 +78,7 @@ def read_frame(path: Path, texts: Sequence[str] = ()) -> DataFrame:
         raise TableError(f"'{path.name}' is empty")
     frame = _parquet(path) if _suffix(path) in PARQUET else _text(path, texts)
     frame.columns = [str(name).strip() for name in frame.columns]
-    _refuse_twice(path, frame.columns)
+    refuse_twice(f"'{path.name}'", frame.columns)
     if frame.empty:
         raise TableError(f"'{path.name}' has a header and no rows")
     frame.index = range(1, len(frame) + 1)
@@ -101,11 +101,11 @@ def rows_named(numbers: Iterable[int]) -> str:
     return f"row {shown[0]}" if len(rows) == 1 else f"rows {', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _refuse_twice(path: Path, columns: Iterable[str]) -> None:
+def refuse_twice(where: str, columns: Iterable[str]) -> None:
     counts = Counter(columns)
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
-        raise TableError(f"'{path.name}' has two columns named '{twice}'; rename one of them")
+        raise TableError(f"{where} has two columns named '{twice}'; rename one of them")
 
 
 def _nearest(name: str, columns: Sequence[str]) -> str:
@@ -176,7 +176,7 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
         ) from error
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise TableError(f"'{path.name}' cannot be read as a table: {_first_line(error)}") from error
-    _refuse_twice(path, filter(None, map(str.strip, header)))  # pandas has called the second 'age' 'age.1'
+    refuse_twice(f"'{path.name}'", filter(None, map(str.strip, header)))  # pandas has called the second 'age' 'age.1'
     return frame
 
 

@@ -23,7 +23,7 @@ from farfield.models.spec import ModelSpec
 from farfield.tasks.data_folder.store import data_folders, locate, require
 from farfield.tasks.own.groups import group_codes
 from farfield.tasks.own.table import task_from_frame
-from farfield.tasks.own.table_file import TableError, need_columns, read_frame
+from farfield.tasks.own.table_file import TableError, need_columns, read_frame, rows_named
 from farfield.tasks.own.words import WordPreparation
 from farfield.tasks.registry import register
 from farfield.tasks.task import Domain, Task
@@ -250,6 +250,19 @@ def day_one(scores: Path, patient: Path, hospital: Path, predictors: Path) -> Da
     frame.index = range(1, len(frame) + 1)
     known = frame.columns.difference([stay, "hospitalid"])
     frame[known] = frame[known].where(frame[known] != -1)
-    frame["age"] = frame["age"].replace("> 89", "90").astype(float)
+    frame["age"] = _ages(frame["age"])
     frame["teachingstatus"] = frame["teachingstatus"].astype(str).isin(("True", "t"))  # the two releases write it so
     return frame.assign(died_in_hospital=frame["hospitaldischargestatus"].map({"Alive": 0, "Expired": 1}))
+
+
+def _ages(column: Series) -> Series:
+    import pandas as pd
+
+    years = pd.to_numeric(column.astype(str).str.replace(" ", "").replace(">89", "90"), errors="coerce")
+    strange = column.index[years.isna() & column.notna()]
+    if len(strange):
+        raise TableError(
+            f"task 'eicu-mortality': the age is '{column[strange[0]]}' in the joined {rows_named(strange)}, where a "
+            "number or '> 89' belongs"
+        )
+    return years

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from farfield.tasks.images.files import ImageError, ImageSet
 from farfield.tasks.own.folder import LEAST_IMAGES
-from farfield.tasks.sets.wilds_table import images_here, offer_wilds, only, read_table
+from farfield.tasks.sets.wilds_table import images_here, offer_wilds, only, read_table, ungrouped
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -113,6 +113,10 @@ def large_cameras(images: ImageSet) -> ImageSet:
             few.append(number)
         elif images.groups is not None and len(np.unique(images.groups[part])) == 1:
             bursts.append(number)
+    if images.held is not None and bursts:
+        # The official split says who validates, so a camera of one burst may train all the same.
+        images = replace(images, groups=ungrouped(images, [part for number, part in cameras if number in bursts]))
+        bursts = []
     if len(few) + len(bursts) == len(cameras):
         raise ImageError(
             f"none of {len(cameras)} cameras in '{images.root}' has {LEAST_IMAGES} pictures to train on, of two bursts "

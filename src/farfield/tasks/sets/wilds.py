@@ -14,7 +14,7 @@ import numpy as np
 from farfield.tasks.images.files import ImageError, ImageSet
 from farfield.tasks.own.folder import LEAST_IMAGES
 from farfield.tasks.sets import iwildcam
-from farfield.tasks.sets.wilds_table import images_here, offer_wilds, read_table
+from farfield.tasks.sets.wilds_table import images_here, offer_wilds, read_table, ungrouped
 
 CAMELYON = ("camelyon17_v1.0", "camelyon17")
 IWILDCAM = iwildcam.FOLDERS
@@ -59,14 +59,11 @@ def _lone_patients(images: ImageSet) -> ImageSet:
     """Patches of a hospital's only patient stand for themselves: there is no other patient to validate on."""
     assert images.groups is not None
     alone = [(name, part) for name, part in images.spans() if len(np.unique(images.groups[part])) == 1]
-    groups = images.groups.copy()
-    for _, part in alone:
-        groups[part] = groups.max() + 1 + np.arange(part.stop - part.start)
     notes = [
         f"all patches of '{name}' are of one patient, so its validation rows are of the patient it trains on"
         for name, _ in alone
     ]
-    return replace(images, groups=groups, notes=(*images.notes, *notes))
+    return replace(images, groups=ungrouped(images, [part for _, part in alone]), notes=(*images.notes, *notes))
 
 
 def list_celeba(root: Path) -> ImageSet:

@@ -70,6 +70,15 @@ def images_here(
     )
 
 
+def ungrouped(images: ImageSet, parts: Iterable[slice]) -> NDArray[np.int64]:
+    """The groups, but each file of these parts in one of its own."""
+    assert images.groups is not None
+    groups = images.groups.copy()
+    for part in parts:
+        groups[part] = groups.max() + 1 + np.arange(part.stop - part.start)
+    return groups
+
+
 def only(images: ImageSet, keep: NDArray[np.bool_], classes: tuple[str, ...], *notes: str) -> ImageSet:
     """The files to keep, in the order that they have, with `classes` numbered anew."""
     number = np.array([classes.index(name) if name in classes else -1 for name in images.classes])
