@@ -207,6 +207,7 @@ def test_predictions_are_written_whole_and_never_over_the_rows(
     ran = farfield("predict", "model", "new.csv", "--to", "new.csv")
     assert (ran.code, rows.read_bytes()) == (2, before)
     assert "--to: 'new.csv' is what is read" in ran.err
+    assert "is what is read" in farfield("predict", "model", "new.csv", "--to", "model/model.safetensors").err
     assert "there is no folder 'no' to write" in farfield("predict", "model", "new.csv", "--to", "no/where.csv").err
     ran = farfield("predict", "model", "new.csv", "--to", "out.csv")
     assert (ran.code, ran.out, ran.err) == (0, "", "60 rows: out.csv\n")

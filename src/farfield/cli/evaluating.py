@@ -46,7 +46,7 @@ def evaluate(
     a folder of images, class/*.png or domain/class/*.png; arrays, .npz with x and y, or .npy with --label FILE.npy.
     Figures are for all rows and, where the data names several domains, for each. Rows are counted from 1.
     """
-    check_output("--json", json_file, [*data, *(Path(name) for name in (label, domain) if name is not None)])
+    check_output("--json", json_file, [model, *data, *(Path(name) for name in (label, domain) if name is not None)])
     result = evaluate_model(model, *data, label=label, domain=domain)
     print_notes(result.notes)
     if json_file is not None:

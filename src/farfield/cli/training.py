@@ -178,7 +178,7 @@ def predict(
     DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array. Rows are
     counted from 1, the first below the header, here as in all messages.
     """
-    check_output("--to", to, data)
+    check_output("--to", to, [*data, model])
     trained = load_model(model)
     examples = trained.read(*data)
     outputs = trained.outputs(examples.x)
