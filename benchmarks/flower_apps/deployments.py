@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from farfield.deployment.federation_file import read_federation
-from farfield.deployment.processes import Process, environment, free_port, wait_for_port
-from farfield.deployment.server import Security, serve
+from farfield.deployment.flower.processes import Process, environment, free_port, wait_for_port
+from farfield.deployment.server.command import Security, serve
 from flower_apps.experiment import EPOCHS, GAMMA, LR, SITES, UPSILON, Network, make_farfield, make_untuned
 
 HERE = Path(__file__).parent

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from farfield.deployment.certs import make_authority, make_node_key, make_server_certificate
-from farfield.deployment.processes import free_port
+from farfield.deployment.credentials.create import make_authority, make_node_key, make_server_certificate
+from farfield.deployment.flower.processes import free_port
 from farfield.models import ModelSpec, build_model
 from farfield.tasks.clients.validation import split_domain
-from farfield.tasks.own.arrays import array_domain
+from farfield.tasks.user_data.arrays import array_domain
 
 SITES = ("amber", "birch", "cedar")
 #: All rows of a site are one mini-batch, so that both apps do the same whatever the order in which they draw.

@@ -14,11 +14,11 @@ HERE = Path(__file__).parent
 
 
 def client(federation_file: Path, site_file: Path, authority: Path, key: Path) -> None:
-    from farfield.deployment.client import Credentials, check_server, join
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.manifest import make_manifest, own_spec, save_approval
-    from farfield.deployment.site_data import open_site
-    from farfield.deployment.site_file import read_site
+    from farfield.deployment.manifest.manifest import make_manifest, own_spec, save_approval
+    from farfield.deployment.site.command import Credentials, check_server, join
+    from farfield.deployment.site.data import open_site
+    from farfield.deployment.site.site_file import read_site
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the processes below are ended, too
     federation, site = read_federation(federation_file), read_site(site_file)
@@ -32,7 +32,7 @@ def client(federation_file: Path, site_file: Path, authority: Path, key: Path) -
 
 
 def process(folder: Path) -> None:
-    from farfield.deployment import site_process
+    from farfield.deployment.site import process as site_process
 
     def with_empty_exchanges(app):
         sys.path.insert(0, str(HERE / "floor"))

@@ -51,7 +51,7 @@ def main() -> None:
 
 def data_folder() -> Path:
     from farfield.tasks.data_folder.store import data_folder, locate
-    from farfield.tasks.sets.heart_disease import PLACES
+    from farfield.tasks.data_sets.heart_disease import PLACES
 
     found = locate(*PLACES) or data_folder()
     return found.parent if found.is_file() else found

@@ -9,12 +9,15 @@ result.report("report.html")
 from importlib.metadata import version
 
 from farfield.algorithms import FedAvg, register
-from farfield.bench import BenchResult, Evaluation, bench, evaluate, load_model, train
 from farfield.errors import UserError
 from farfield.models import ModelSpec
+from farfield.runs.bench import BenchResult, bench
 from farfield.tasks import Domain, Task, task_from_arrays
 from farfield.tasks import load_folder as read_folder
 from farfield.tasks import load_table as read_table
+from farfield.trained.evaluation import Evaluation, evaluate
+from farfield.trained.model_folder import load_model
+from farfield.trained.training import train
 
 __version__ = version("farfield")
 

@@ -14,7 +14,7 @@ from farfield.algorithms.generator import Generator, consensus_loss
 from farfield.federation.client import Batch, Rows
 from farfield.math import class_gaussians
 from farfield.models import ModelSpec, build_model, head_logits, probabilities, task_loss
-from farfield.protocol.evaluation import predict
+from farfield.protocol.measurement import predict
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, domains, federation, initial
 

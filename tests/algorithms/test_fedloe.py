@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms import AlgorithmError, FedAvg, State, build
-from farfield.bench.plan import make_plan
-from farfield.bench.settings import PlanError
 from farfield.federation.federation import Replies
 from farfield.math import mix_heads
 from farfield.models import ModelSpec
+from farfield.runs.plan import make_plan
+from farfield.runs.settings import PlanError
 from farfield.tasks import load
 from farfield.tasks.task import Domain, Task
 from tests.algorithms.linear import replies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from farfield.algorithms import Ruled, build
+from farfield.algorithms import Direction, build
 from farfield.federation.federation import Replies, Reply
 from farfield.models import ModelState
 from tests.toy import domains, federation, initial
@@ -57,7 +57,7 @@ def test_identical_clients_go_one_plus_kappa_times_as_far() -> None:
     rows = torch.tensor([[1.0, 2.0], [1.0, 2.0]])
     weights = torch.tensor([0.5, 0.5])
     ruled = build("fedomg").rule(rows, weights, rows[0])
-    assert isinstance(ruled, Ruled)
+    assert isinstance(ruled, Direction)
     torch.testing.assert_close(ruled.direction, 1.5 * rows[0])
 
 
@@ -65,7 +65,7 @@ def test_a_client_that_did_not_move_gives_the_client_methods_step_and_a_note() -
     rows = torch.tensor([[1.0, 0.0], [0.8, 0.1], [0.0, 0.0]])
     weights = torch.full((3,), 1 / 3)
     ruled = build("fedomg").rule(rows, weights, rows.mean(dim=0))
-    assert isinstance(ruled, Ruled)
+    assert isinstance(ruled, Direction)
     torch.testing.assert_close(ruled.direction, rows.mean(dim=0))
     assert "vanishes" in ruled.notes[0]
 
@@ -74,11 +74,11 @@ def test_what_is_taken_as_it_is_is_not_rescaled_and_what_is_matched_is_not_calle
     idle = torch.tensor([[1.0, 0.0], [0.8, 0.1], [0.0, 0.0]])
     shares = torch.full((3,), 1 / 3)
     ruled = build("fedomg", {"rescale": "1+kappa"}).rule(idle, shares, idle.mean(dim=0))
-    assert isinstance(ruled, Ruled)
+    assert isinstance(ruled, Direction)
     torch.testing.assert_close(ruled.direction, idle.mean(dim=0))
     slow = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.1, 0.0], [0.0, 1e-10, 0.0]])
     ruled = build("fedomg").rule(slow, shares, slow.mean(dim=0))
-    assert isinstance(ruled, Ruled)
+    assert isinstance(ruled, Direction)
     assert float(ruled.direction[1]) > 0.3  # all the radius goes to the client that hardly moved
     assert not ruled.notes
     assert ruled.diagnostics["worst_inner_product"] == pytest.approx(float((slow @ ruled.direction).min()), rel=1e-5)
@@ -86,7 +86,7 @@ def test_what_is_taken_as_it_is_is_not_rescaled_and_what_is_matched_is_not_calle
 
 def test_one_client_is_told_that_there_is_nothing_to_match() -> None:
     ruled = build("fedomg").rule(torch.tensor([[1.0, 2.0]]), torch.ones(1), torch.tensor([1.0, 2.0]))
-    assert isinstance(ruled, Ruled)
+    assert isinstance(ruled, Direction)
     torch.testing.assert_close(ruled.direction, torch.tensor([1.5, 3.0]))
     assert "one client only" in ruled.notes[0]
 
@@ -95,7 +95,7 @@ def test_one_client_is_told_that_there_is_nothing_to_match() -> None:
 def test_a_large_radius_reaches_the_optimum_and_harms_nobody(kappa: float) -> None:
     rows = torch.tensor([[1.0, 0.0], [-1.0, 0.01]])
     ruled = build("fedomg", {"kappa": kappa}).rule(rows, torch.tensor([0.5, 0.5]), rows.mean(dim=0))
-    assert isinstance(ruled, Ruled)
+    assert isinstance(ruled, Direction)
     # In the plane the best direction can be had by trying them all.
     reference = rows.mean(dim=0).double()
     angles = torch.linspace(0, 2 * torch.pi, 200_001, dtype=torch.float64)

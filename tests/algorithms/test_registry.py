@@ -14,8 +14,8 @@ from torch import Tensor
 
 from farfield.algorithms import (
     AlgorithmError,
+    Direction,
     FedAvg,
-    Ruled,
     build,
     method,
     names,
@@ -160,7 +160,7 @@ class Turning(FedAvg):
 
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> tuple[Tensor, Mapping[str, float]]:
         self.seen.append((updates, weights, reference))
-        return Ruled(-self.params.turn * reference, {"turned": self.params.turn})
+        return Direction(-self.params.turn * reference, {"turned": self.params.turn})
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms import FedAvg, Local, State, method
-from farfield.bench.job import run_job
-from farfield.bench.plan import Job, make_plan
-from farfield.federation.checks import SCALAR_BYTES
-from farfield.federation.execution import one_thread
 from farfield.federation.federation import Replies
 from farfield.federation.phase import phases_of
+from farfield.federation.reply_checks import SCALAR_BYTES
 from farfield.models import ModelSpec, hash_states
+from farfield.models.threads import one_thread
+from farfield.runs.plan import Job, make_plan
+from farfield.runs.single_run import run_job
 from farfield.tasks.task import Domain
 from tests.battery.methods import everything, make, other_value, own_parameters, single
 from tests.toy import SPEC, domains, federation, initial, population, task

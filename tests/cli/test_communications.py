@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from farfield.bench.plan import make_plan
-from farfield.bench.settings import PlanError, schedule
+from farfield.runs.plan import make_plan
+from farfield.runs.settings import PlanError, schedule
 from tests.toy import task
 
 SMALL = ["bench", "rotated-digits", "--held-out", "0", "--seeds", "1", "--quiet"]

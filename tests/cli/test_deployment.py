@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from farfield.deployment.federation_file import read_federation
-from farfield.deployment.processes import free_port
+from farfield.deployment.flower.processes import free_port
 from farfield.records import RunFolder
 from farfield.records.run import sole_writer
 
@@ -287,7 +287,7 @@ def test_a_run_is_not_resumed_with_another_federation_file(farfield: Callable[..
 
 
 def test_registered_keys_stay_for_sites_that_wait_and_another_key_is_noticed(hospital: Path) -> None:
-    from farfield.deployment.server import NODES, ServerError, _check_keys, _fingerprint
+    from farfield.deployment.server.command import NODES, ServerError, _check_keys, _fingerprint
 
     folder, key = hospital / "flower", hospital / "keys" / "cleveland.pub"
     folder.mkdir()
@@ -318,6 +318,6 @@ def test_registered_keys_stay_for_sites_that_wait_and_another_key_is_noticed(hos
     ],
 )
 def test_what_flowers_command_said_is_passed_on(printed: str, said: str) -> None:
-    from farfield.deployment.server import _said
+    from farfield.deployment.server.command import _said
 
     assert _said(printed) == said

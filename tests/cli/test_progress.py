@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from farfield.bench import rounds as rounds
-from farfield.bench.job import run_job
-from farfield.bench.plan import Job, make_plan
-from farfield.bench.rounds import Progress
 from farfield.cli import progress as display
 from farfield.cli.progress import SweepDisplay, figures
+from farfield.runs import rounds
+from farfield.runs.plan import Job, make_plan
+from farfield.runs.rounds import Progress
+from farfield.runs.single_run import run_job
 from farfield.tasks import load
 
 JOB = Job("fedavg", "0", 1)

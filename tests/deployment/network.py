@@ -19,7 +19,7 @@ import tomli_w
 import torch
 
 import farfield as ff
-from farfield.deployment.certs import make_authority, make_node_key, make_server_certificate
+from farfield.deployment.credentials.create import make_authority, make_node_key, make_server_certificate
 from farfield.tasks import Task
 
 #: Names of sites, in the order in which one machine numbers them.

@@ -13,7 +13,7 @@ pytest.importorskip("cryptography")
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from farfield.deployment.certs import (
+from farfield.deployment.credentials.create import (
     CertificateError,
     has_authority,
     make_authority,

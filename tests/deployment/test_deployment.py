@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from farfield.deployment.certs import make_authority, make_node_key, make_server_certificate
+from farfield.deployment.credentials.create import make_authority, make_node_key, make_server_certificate
 from tests.deployment.network import SITES, Deployment, arrays, as_task, deployment, trained_here
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -159,7 +159,7 @@ def test_nobody_gets_in_without_a_known_key_and_a_trusted_certificate(tmp_path: 
 
 
 def _flower_gets_nowhere(net: Deployment, what: str, options: list[str]) -> None:
-    from farfield.deployment.processes import environment
+    from farfield.deployment.flower.processes import environment
     from tests.deployment.network import free_port
 
     command = ["flower-supernode", *options, "--host", "127.0.0.1", "--port", str(free_port()), "--max-retries", "1"]
@@ -179,7 +179,7 @@ def _flower_gets_nowhere(net: Deployment, what: str, options: list[str]) -> None
 
 def _nobody_registers_a_key(net: Deployment, other: Path) -> None:
     """Flower's own command, at the server's machine and with the right authority, but without the operator's secret."""
-    from farfield.deployment.processes import environment
+    from farfield.deployment.flower.processes import environment
 
     home = net.folder / "home"
     home.mkdir(exist_ok=True)

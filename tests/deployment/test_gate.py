@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farfield.deployment.gate import Gate
+from farfield.deployment.flower.gate import Gate
 
 SECRET = "0123456789abcdef"
 SHOWN = [(b"authorization", f"Bearer {SECRET}".encode())]

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from farfield.algorithms import FedAvg, method, names
 from farfield.deployment.federation_file import FederationFile, FederationFileError
-from farfield.deployment.manifest import (
+from farfield.deployment.manifest.entries import CLASSIFICATION, REGRESSION
+from farfield.deployment.manifest.manifest import (
     Manifest,
     ManifestError,
     allowed,
@@ -27,14 +28,13 @@ from farfield.deployment.manifest import (
     render,
     save_approval,
 )
-from farfield.deployment.manifest_table import size_of
-from farfield.deployment.wire_entries import CLASSIFICATION, REGRESSION
+from farfield.deployment.manifest.table import size_of
+from farfield.deployment.schema.agreement import agree
+from farfield.deployment.schema.site_schema import ArraySite, SiteSchema, describe, describe_examples, describe_task
 from farfield.federation.phase import SCALAR, Sends, phases_of
 from farfield.models import ModelSpec, build_model
 from farfield.protocol.metrics import classification_metrics, regression_metrics
 from farfield.tasks import load
-from farfield.tasks.own.agreement import agree
-from farfield.tasks.own.schema import ArraySite, SiteSchema, describe, describe_examples, describe_task
 from farfield.tasks.task import Domain
 from tests.tasks.tables import visits
 
@@ -214,7 +214,7 @@ def test_rounds_and_settings_are_those_that_the_server_will_resolve(form: str) -
         "images": describe_examples(pixels, "classification", "images", ["cat", "dog"]),
         "task": describe_task(task, task.domains[0]),
     }
-    from farfield.bench.settings import resolve
+    from farfield.runs.settings import resolve
 
     agreed = agree({"a": schemas[form]})
     asked = federation("fediir", rounds=None, set={"gamma": 0.3})

@@ -12,16 +12,16 @@ import pytest
 import tomli_w
 import torch
 
-from farfield.deployment.site_data import SiteData, open_site
-from farfield.deployment.site_file import SiteFileError, read_site
+from farfield.deployment.schema.agreement import agree
+from farfield.deployment.schema.conflict import SchemaConflict
+from farfield.deployment.schema.site_schema import AgreedSchema, read_agreed_schema, read_site_schema
+from farfield.deployment.site.data import SiteData, open_site
+from farfield.deployment.site.site_file import SiteFileError, read_site
 from farfield.errors import UserError
 from farfield.tasks import load, load_folder, load_table, task_from_arrays
 from farfield.tasks.clients.partition import Partition, make_clients
-from farfield.tasks.own.agreement import agree
-from farfield.tasks.own.conflict import SchemaConflict
-from farfield.tasks.own.preparation import Column, TablePreparation
-from farfield.tasks.own.schema import AgreedSchema, read_agreed_schema, read_site_schema
 from farfield.tasks.task import Task
+from farfield.tasks.user_data.preparation import Column, TablePreparation
 from tests.tasks.image_files import make_folder
 from tests.tasks.real import needs_data
 from tests.tasks.tables import visits, write
@@ -127,7 +127,7 @@ def test_a_regression_at_sites_is_the_one_in_one_place(tmp_path: Path) -> None:
 @needs_data("heart_disease.csv")
 def test_heart_disease_at_four_sites_is_the_file_in_one_place(tmp_path: Path) -> None:
     from farfield.tasks.data_folder.store import require
-    from farfield.tasks.own.table_file import read_frame
+    from farfield.tasks.user_data.table_file import read_frame
 
     path = require("heart-disease", "heart_disease.csv")
     codes = ["cp", "restecg", "slope", "thal"]

@@ -14,20 +14,20 @@ import tomli_w
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from farfield.deployment import joining
 from farfield.deployment.activity import Activity
 from farfield.deployment.federation_file import FederationFile, read_federation
-from farfield.deployment.joining import Federated, JoiningError, gather, gather_again
-from farfield.deployment.manifest import make_manifest, own_spec
-from farfield.deployment.network import Network
-from farfield.deployment.site import DeployedSite
-from farfield.deployment.site_app import FAILED, make_app
-from farfield.deployment.site_data import open_site
-from farfield.deployment.site_file import read_site
+from farfield.deployment.manifest.manifest import make_manifest, own_spec
+from farfield.deployment.schema.site_schema import read_site_schema
+from farfield.deployment.server import joining
+from farfield.deployment.server.joining import Federated, JoiningError, gather, gather_again
+from farfield.deployment.server.questions import Network
+from farfield.deployment.site.app import FAILED, make_app
+from farfield.deployment.site.data import open_site
+from farfield.deployment.site.site import DeployedSite
+from farfield.deployment.site.site_file import read_site
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.packing import pack, unpack
 from farfield.models import ModelSpec
-from farfield.tasks.own.schema import read_site_schema
 
 NAMES = ("amber", "birch", "cedar")
 

@@ -12,7 +12,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 from flwr.superlink import config_loader
 
-from farfield.deployment import superlink
+from farfield.deployment.flower import superlink
 
 
 def test_nodes_and_runs_are_in_the_file_and_messages_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,10 +168,11 @@ def test_the_page_can_be_typed_from_top_to_bottom(walk: Walk) -> None:
 def test_every_option_and_key_that_the_page_shows_exists() -> None:
     import inspect
 
-    from farfield.cli import certs, deployment, training
+    from farfield.cli import certs, deployment
+    from farfield.cli import train as training
     from farfield.cli.bench import bench
     from farfield.deployment.federation_file import FederationFile
-    from farfield.deployment.site_file import SiteFile
+    from farfield.deployment.site.site_file import SiteFile
 
     functions = (deployment.server, deployment.client, certs.server, certs.node, training.predict, bench)
     known = {f"--{name.replace('_', '-')}" for of in functions for name in inspect.signature(of).parameters}
@@ -188,7 +189,7 @@ def test_every_option_and_key_that_the_page_shows_exists() -> None:
 
 def test_the_example_files_can_be_read_and_name_four_hospitals() -> None:
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.site_file import read_site
+    from farfield.deployment.site.site_file import read_site
 
     folder = ROOT / "examples" / "hospitals"
     federation = read_federation(folder)

@@ -14,8 +14,8 @@ import pytest
 
 from farfield.cli.bench import bench
 from farfield.cli.main import run
-from farfield.cli.training import predict, train
-from farfield.tasks.sets.image_sets import SETS
+from farfield.cli.train import predict, train
+from farfield.tasks.data_sets.image_sets import SETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -14,7 +14,7 @@ from farfield.federation import SCALAR, FederationError, Sends, phase
 from farfield.federation.arena import Arena, receive, send
 from farfield.federation.local import LocalFederation
 from farfield.models import ModelSpec, build_model, task_loss
-from farfield.protocol.evaluation import HeldOut
+from farfield.protocol.measurement import HeldOut
 from farfield.records import Checkpoint, RunFolder
 from farfield.records.sealed import count_look
 from tests.toy import SPEC, domain, domains, federation, initial

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import farfield as ff
-from farfield.bench.engines import ENGINES
+from farfield.runs.engines import ENGINES
 from tests.toy import task
 
 if not ENGINES["flower"].available:

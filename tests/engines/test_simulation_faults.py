@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from farfield.algorithms import use
-from farfield.bench.engines import ENGINES
-from farfield.bench.job import run_job
-from farfield.bench.plan import Job, make_plan
 from farfield.federation.federation import FederationError
 from farfield.records import RunFolder
+from farfield.runs.engines import ENGINES
+from farfield.runs.plan import Job, make_plan
+from farfield.runs.single_run import run_job
 from tests.toy import task
 
 if not ENGINES["flower"].available:
@@ -74,15 +74,15 @@ def methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Any]:
-    from farfield.bench.simulation_node import app
-    from farfield.federation.flower.simulation import Simulation
+    from farfield.federation.flower.ray_grid import Simulation
+    from farfield.runs.simulation.node import app
 
     with Simulation(app, nodes=4, workers=2) as running:
         yield running
 
 
 def run_on(simulation: Any, name: str, folder: Path, rounds: int = 3, **options: Any) -> dict[str, Any]:
-    from farfield.bench.simulation import engine_on, own_methods
+    from farfield.runs.simulation.engine import engine_on, own_methods
 
     problem = task(4)
     plan = make_plan(problem, algorithms=[name], held_out=["d"], seeds=1, rounds=rounds, **options)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms import FedAvg
-from farfield.federation import SCALAR, Client, Free, Sends, checks, phase
+from farfield.federation import SCALAR, Client, Free, Sends, phase
+from farfield.federation import reply_checks as checks
 from farfield.federation.phase import Named
 from farfield.models import Model
 from tests.toy import domains, federation, initial

@@ -11,13 +11,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from farfield.bench.plan import make_plan
-from farfield.bench.settings import PlanError
-from farfield.bench.training import load_model, train
 from farfield.models import BACKBONES, ModelSpec, WeightsError, build_model, pin
 from farfield.models.backbones import LITE, Backbone
 from farfield.models.resnet import ResNet
+from farfield.runs.plan import make_plan
+from farfield.runs.settings import PlanError
 from farfield.tasks.task import Domain, Task
+from farfield.trained.model_folder import load_model
+from farfield.trained.training import train
 
 
 def spec(featurizer: str = "resnet18", **changed: Any) -> ModelSpec:

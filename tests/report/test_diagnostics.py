@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from farfield.bench import bench
 from farfield.report.collect import Curve, Sweep
 from farfield.report.diagnostics import diagnostics_table
+from farfield.runs.bench import bench
 from tests.toy import task
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 
 from farfield.tasks.data_folder.store import MissingData
-from farfield.tasks.sets.array_sets import SETS, Arrays, DamagedData, available, read
+from farfield.tasks.data_sets.array_sets import SETS, Arrays, DamagedData, available, read
 from tests.tasks.real import needs_data
 from tests.tasks.small_sets import arrays, idx, records, save, save_idx
 

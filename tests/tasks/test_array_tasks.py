@@ -13,8 +13,8 @@ from farfield.models import build_model
 from farfield.tasks import describe, load
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.data_folder.store import MissingData
-from farfield.tasks.sets.colored_mnist import FEDILC, IRM, colour, deal
-from farfield.tasks.sets.rotated_cifar10 import ANGLES, CLIENTS
+from farfield.tasks.data_sets.colored_mnist import FEDILC, IRM, colour, deal
+from farfield.tasks.data_sets.rotated_cifar10 import ANGLES, CLIENTS
 from tests.tasks.real import needs_data
 from tests.tasks.small_sets import arrays, save
 from tests.tasks.test_pictures import naive

@@ -9,7 +9,7 @@ import torch
 
 from farfield import task_from_arrays
 from farfield.errors import UserError
-from farfield.tasks.own import arrays
+from farfield.tasks.user_data import arrays
 
 X = np.arange(24.0).reshape(8, 3)
 Y = np.array([0, 1] * 4)

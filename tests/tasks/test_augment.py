@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from farfield.algorithms import build
-from farfield.bench.plan import make_plan
-from farfield.bench.settings import PlanError
 from farfield.federation import Client, Rows
 from farfield.models import ModelSpec, build_model
+from farfield.runs.plan import make_plan
+from farfield.runs.settings import PlanError
 from farfield.tasks.augment import (
     AREA,
     GREY,

@@ -11,9 +11,9 @@ import torch
 
 from farfield.errors import UserError
 from farfield.tasks import Task, load_table
-from farfield.tasks.own.cells import found_type, nearly_numbers
-from farfield.tasks.own.preparation import FittedTable, TablePreparation
-from farfield.tasks.own.table import read_rows
+from farfield.tasks.user_data.cells import found_type, nearly_numbers
+from farfield.tasks.user_data.preparation import FittedTable, TablePreparation
+from farfield.tasks.user_data.table import read_rows
 from tests.tasks.tables import visits, write
 
 

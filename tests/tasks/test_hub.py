@@ -23,13 +23,13 @@ import pytest
 from PIL import Image
 
 from farfield.tasks.data_folder.catalogue import data_set
-from farfield.tasks.data_folder.checking import check
 from farfield.tasks.data_folder.checksums import WrongChecksum
 from farfield.tasks.data_folder.data_set import HubRepository
 from farfield.tasks.data_folder.downloading import NoSpace
 from farfield.tasks.data_folder.fetching import fetch
 from farfield.tasks.data_folder.hub import HubFailed, write_folder
-from farfield.tasks.sets.array_sets import DamagedData, read
+from farfield.tasks.data_folder.verification import check
+from farfield.tasks.data_sets.array_sets import DamagedData, read
 from tests.tasks.small_sets import arrays
 
 COMMIT = "c" * 40

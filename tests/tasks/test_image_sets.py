@@ -10,17 +10,17 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from farfield.bench.plan import make_plan
-from farfield.bench.settings import PlanError
+from farfield.runs.plan import make_plan
+from farfield.runs.settings import PlanError
 from farfield.tasks import describe, load
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.data_folder.catalogue import data_set
-from farfield.tasks.data_folder.checking import check
 from farfield.tasks.data_folder.importing import import_path
 from farfield.tasks.data_folder.store import MissingData, locate
-from farfield.tasks.images.files import ImageError
+from farfield.tasks.data_folder.verification import check
+from farfield.tasks.data_sets.image_sets import OFFICE_CALTECH_CLASSES, SETS
+from farfield.tasks.images.image_set import ImageError
 from farfield.tasks.registry import load as registry_load
-from farfield.tasks.sets.image_sets import OFFICE_CALTECH_CLASSES, SETS
 from farfield.tasks.task import Task
 from tests.tasks.image_files import make_folder, save
 from tests.tasks.real import needs_data
@@ -327,7 +327,7 @@ def test_the_real_surf_features_in_the_published_files_are_the_same_task(
 
 @needs_data("PACS")
 def test_real_pacs_has_the_published_counts_and_its_official_split() -> None:
-    from farfield.tasks.sets.image_sets import list_public
+    from farfield.tasks.data_sets.image_sets import list_public
 
     images = list_public(SETS[0])
     assert dict(zip(images.domains, images.sizes, strict=True)) == SETS[0].counts

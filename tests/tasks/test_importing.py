@@ -13,16 +13,16 @@ import pandas as pd
 import pytest
 
 from farfield.tasks.data_folder.catalogue import CATALOGUE, UnknownDataSet, data_set
-from farfield.tasks.data_folder.checking import check
 from farfield.tasks.data_folder.checksums import digest
 from farfield.tasks.data_folder.downloading import NoSpace
 from farfield.tasks.data_folder.importing import AlreadyHere, NotRecognised, import_path, recognise
 from farfield.tasks.data_folder.recognition import array_counts
-from farfield.tasks.images.files import ImageError
-from farfield.tasks.own.table_file import TableError
-from farfield.tasks.sets import heart_disease
-from farfield.tasks.sets.array_sets import DamagedData
-from farfield.tasks.sets.image_sets import PUBLIC, list_public
+from farfield.tasks.data_folder.verification import check
+from farfield.tasks.data_sets import heart_disease
+from farfield.tasks.data_sets.array_sets import DamagedData
+from farfield.tasks.data_sets.image_sets import PUBLIC, list_public
+from farfield.tasks.images.image_set import ImageError
+from farfield.tasks.user_data.table_file import TableError
 from tests.tasks.real import needs_data
 from tests.tasks.small_sets import arrays, records, save, save_idx
 

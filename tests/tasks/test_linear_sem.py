@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from farfield.tasks import Domain, load
-from farfield.tasks.sets.linear_sem import LinearSEM
+from farfield.tasks.data_sets.linear_sem import LinearSEM
 
 #: The entry `fedloe_linear_sem` of the reference numbers: three domains, equal sizes.
 GOLDEN = LinearSEM(sigma1_sq=(1.0, 2.0, 0.5), sigma2_sq=(0.1, 1.0, 4.0), sigma3_sq=0.5)

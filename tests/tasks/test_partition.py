@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from farfield.models.randomness import generator
-from farfield.tasks.clients.dealing import split_rows
 from farfield.tasks.clients.partition import Clients, Partition, Shard, make_clients
+from farfield.tasks.clients.row_shares import split_rows
 from farfield.tasks.clients.validation import split_domain
 from farfield.tasks.task import Domain, TaskKind
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import rotate
 
-from farfield.tasks.sets.pictures import as_channels, as_colour, turn_bytes
+from farfield.tasks.data_sets.pictures import as_channels, as_colour, turn_bytes
 
 
 def naive(image: np.ndarray, degrees: float, method: str) -> np.ndarray:
@@ -64,7 +64,7 @@ def test_each_image_may_have_its_own_angle_and_parts_do_not_matter(monkeypatch: 
     images = np.random.default_rng(4).integers(0, 256, (7, 12, 12, 3), dtype=np.uint8)
     angles = np.linspace(-90, 90, 7)
     expected = np.concatenate([turn_bytes(images[i : i + 1], float(angles[i]), "nearest") for i in range(7)])
-    monkeypatch.setattr("farfield.tasks.sets.pictures.AT_ONCE", 3)
+    monkeypatch.setattr("farfield.tasks.data_sets.pictures.AT_ONCE", 3)
     assert np.array_equal(turn_bytes(images, angles, "nearest"), expected)
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from farfield.tasks.own.preparation import FURTHEST, UNSEEN, Column, FittedTable, TablePreparation
-from farfield.tasks.own.statistics import PreparationError
 from farfield.tasks.task import Domain
+from farfield.tasks.user_data.column_statistics import PreparationError
+from farfield.tasks.user_data.preparation import FURTHEST, UNSEEN, Column, FittedTable, TablePreparation
 
 NAN = float("nan")
 COLUMNS = (

@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from farfield.tasks import load
-from farfield.tasks.sets.rotated_digits import ANGLES, image_numbers, turn
+from farfield.tasks.data_sets.rotated_digits import ANGLES, image_numbers, turn
 
 
 def digest(image: np.ndarray) -> str:

@@ -12,8 +12,8 @@ import torch
 
 from farfield.errors import UserError
 from farfield.tasks import Task, load_table
-from farfield.tasks.own.preparation import TablePreparation
-from farfield.tasks.own.table import read_rows
+from farfield.tasks.user_data.preparation import TablePreparation
+from farfield.tasks.user_data.table import read_rows
 from tests.tasks.tables import visits, write
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import farfield as ff
-from farfield.bench.plan import make_plan
+from farfield.runs.plan import make_plan
 from farfield.tasks import Task, describe, load, load_folder
 from farfield.tasks.clients.partition import Partition, make_clients
-from farfield.tasks.images.features import open_task
-from farfield.tasks.images.files import ImageError
+from farfield.tasks.images.image_set import ImageError
+from farfield.tasks.open_task import open_task
 from farfield.tasks.registry import load as registry_load
 from tests.tasks.image_files import save
 

@@ -18,9 +18,9 @@ from empty import empty_round, exchanges
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from farfield.deployment import server_run
-from farfield.deployment.sites_federation import SitesFederation
-from farfield.deployment.waits import look_again_soon
+from farfield.deployment.flower.poll_intervals import look_again_soon
+from farfield.deployment.server import run as server_run
+from farfield.deployment.server.federation import SitesFederation
 from farfield.federation.execution import Outcome
 from farfield.models import ModelState
 

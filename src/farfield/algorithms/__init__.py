@@ -1,6 +1,6 @@
 """Methods, one file each. The base class is FedAvg; a new file here is found by itself."""
 
-from farfield.algorithms.fedavg import FedAvg, Local, Ruled
+from farfield.algorithms.fedavg import Direction, FedAvg, Local
 from farfield.algorithms.registry import AlgorithmError, build, discover, method, names, params_of, parts, register, use
 from farfield.algorithms.state import Aggregate, State
 
@@ -11,7 +11,7 @@ __all__ = [
     "AlgorithmError",
     "FedAvg",
     "Local",
-    "Ruled",
+    "Direction",
     "State",
     "build",
     "method",

@@ -42,7 +42,7 @@ MOST_COSINES = 20
 
 
 @dataclass(frozen=True)
-class Ruled:
+class Direction:
     """A direction with what there is to tell about it: diagnostics by name, and notes on anything unusual."""
 
     direction: Tensor
@@ -237,7 +237,7 @@ class FedAvg:
         updates = self.updates(replies)
         weights = replies.weights(self.params.weighting)
         ruled = (self.server or self).rule(updates, weights, self.combine(updates, weights))
-        ruled = ruled if isinstance(ruled, Ruled) else Ruled(ruled)
+        ruled = ruled if isinstance(ruled, Direction) else Direction(ruled)
         diagnostics = dict(ruled.diagnostics)
         buffers = weighted_mean(replies.stack("buffers"), replies.samples) if replies.has("buffers") else None
         if replies.has("loss"):
@@ -254,11 +254,11 @@ class FedAvg:
         """The method's own mean of the updates."""
         return weighted_mean(updates, weights)
 
-    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Ruled:
+    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
         """What this method does, as a server, with the updates of any client method.
 
         `reference` is the direction of the client method's own `combine`. Returns the direction to apply, alone or
-        as `Ruled`.
+        as `Direction`.
         """
         return reference
 

@@ -32,7 +32,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from farfield.algorithms.fedavg import FedAvg, Ruled
+from farfield.algorithms.fedavg import Direction, FedAvg
 from farfield.algorithms.fedilc_final_layer import (
     flat,
     keep,
@@ -234,9 +234,9 @@ class Geometric(FedILC):
     name: ClassVar[str] = "fedilc-geometric"
     server_half: ClassVar[frozenset[str]] = frozenset({"rule"})
 
-    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Ruled:
+    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
         direction = weighted_geometric_mean(updates, self.params.zeros)
-        return Ruled(direction, {"geometric_to_arithmetic": _ratio(direction, updates)})
+        return Direction(direction, {"geometric_to_arithmetic": _ratio(direction, updates)})
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         super().check(spec, kind, clients)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from farfield.algorithms.fedavg import FedAvg, Ruled
+from farfield.algorithms.fedavg import Direction, FedAvg
 from farfield.algorithms.registry import register
 from farfield.math import Matching, matching_direction
 
@@ -49,7 +49,7 @@ class FedOMG(FedAvg):
         solver: Literal["exact", "paper"] = Field("exact", description="to a certified gap, or the published 20 steps")
         rescale: Literal["none", "1+kappa^2", "1+kappa"] = Field("none", description="what the direction is divided by")
 
-    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Ruled:
+    def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
         p = self.params
         matched = matching_direction(updates, weights, p.kappa, p.solver, reference, p.rescale)
         diagnostics = {
@@ -57,7 +57,7 @@ class FedOMG(FedAvg):
             "matching_gap": matched.gap,
             "gamma_max": float(matched.gamma.max()),
         }
-        return Ruled(matched.direction, diagnostics, tuple(self._notes(len(updates), matched)))
+        return Direction(matched.direction, diagnostics, tuple(self._notes(len(updates), matched)))
 
     def _notes(self, clients: int, matched: Matching) -> Iterator[str]:
         if matched.vanished:

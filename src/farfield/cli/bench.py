@@ -13,11 +13,6 @@ import typer
 from rich.markup import escape
 
 from farfield.algorithms import use
-from farfield.bench import presets
-from farfield.bench.api import BenchResult, execute
-from farfield.bench.engines import check_engine
-from farfield.bench.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_counts, folder_name, make_plan
-from farfield.bench.sweep import open_sweep
 from farfield.cli.console import messages, output
 from farfield.cli.data_options import (
     Categorical,
@@ -34,14 +29,19 @@ from farfield.cli.data_options import (
     print_reading,
 )
 from farfield.cli.engine_options import EngineOption, Workers
-from farfield.cli.images import Features, ImageSize
+from farfield.cli.image_options import Features, ImageSize
+from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
-from farfield.cli.settings import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.errors import UserError
 from farfield.report.values import metric_named
+from farfield.runs import presets
+from farfield.runs.bench import BenchResult, execute
+from farfield.runs.engines import check_engine
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_counts, folder_name, make_plan
+from farfield.runs.sweep import open_sweep
 from farfield.tasks.augment import NONE
-from farfield.tasks.images.features import has_image_files
+from farfield.tasks.open_task import has_image_files
 
 
 def bench(

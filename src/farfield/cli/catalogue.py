@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from farfield.algorithms import AlgorithmError, FedAvg, method, names, params_of, parts, use
-from farfield.bench import presets
-from farfield.bench.engines import ENGINES
 from farfield.cli.console import output
 from farfield.errors import UserError
 from farfield.federation.phase import Sends, phases_of
 from farfield.models import Layout, build_model
+from farfield.runs import presets
+from farfield.runs.engines import ENGINES
 from farfield.tasks import describe, load
 from farfield.tasks import names as task_names
 

@@ -72,7 +72,7 @@ def node(
 def _certs() -> ModuleType:
     """Late, because the rest of the command line needs no cryptography."""
     try:
-        from farfield.deployment import certs
+        from farfield.deployment.credentials import create as certs
     except ModuleNotFoundError as error:
         raise UserError(
             f"certificates need the package '{error.name}'; install it with pip install 'farfield[flower]'"

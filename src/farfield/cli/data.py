@@ -14,10 +14,10 @@ from rich.table import Table
 from farfield.cli.console import messages, output
 from farfield.errors import UserError
 from farfield.tasks.data_folder.catalogue import CATALOGUE, data_set
-from farfield.tasks.data_folder.checking import check as check_one
 from farfield.tasks.data_folder.checksums import files_of
 from farfield.tasks.data_folder.data_set import DataSet
 from farfield.tasks.data_folder.store import data_folder, data_folders
+from farfield.tasks.data_folder.verification import check as check_one
 
 app = typer.Typer(no_args_is_help=True, help="Which data sets are here; bring them in, get them, check them.")
 #: From this width on a terminal has room for every column of the list.

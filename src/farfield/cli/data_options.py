@@ -11,13 +11,13 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from farfield.bench.settings import check_weights
 from farfield.cli.console import messages
 from farfield.errors import UserError
 from farfield.report.data import data_grid
 from farfield.report.formats import printable
+from farfield.runs.settings import check_weights
 from farfield.tasks import Task, describe, load_table
-from farfield.tasks.images.features import open_task
+from farfield.tasks.open_task import open_task
 from farfield.tasks.summary import summarise
 from farfield.tasks.task import TaskKind
 

@@ -46,7 +46,7 @@ def server(
     """
     _need_flower()
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.server import Security, keys_in, serve
+    from farfield.deployment.server.command import Security, keys_in, serve
 
     asked = read_federation(federation)
     if insecure and (certs is not None or key):
@@ -63,7 +63,7 @@ def server(
     except KeyboardInterrupt:
         begun = (out / "run" / "config.toml").exists()
         _stop(f"stopped; the same command {'with --resume goes on' if begun else 'starts it again'}")
-    from farfield.bench import load_model
+    from farfield.trained.model_folder import load_model
 
     about = load_model(out).about
     kept = f"round {about['round']} of {result['rounds']}, source validation {about['source_validation']:.4f}"
@@ -101,11 +101,18 @@ def client(
     --accept or by answering; a server that asks for anything else is refused.
     """
     _need_flower()
-    from farfield.deployment.client import Credentials, check_credentials, check_server, join
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.manifest import changes, is_approved, make_manifest, own_spec, render, save_approval
-    from farfield.deployment.site_data import open_site
-    from farfield.deployment.site_file import read_site
+    from farfield.deployment.manifest.manifest import (
+        changes,
+        is_approved,
+        make_manifest,
+        own_spec,
+        render,
+        save_approval,
+    )
+    from farfield.deployment.site.command import Credentials, check_credentials, check_server, join
+    from farfield.deployment.site.data import open_site
+    from farfield.deployment.site.site_file import read_site
 
     asked, own = read_federation(federation), read_site(site)
     if insecure and (ca is not None or key is not None):

@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from farfield.cli import bench, catalogue, certs, data, deployment, evaluating, report, training
+from farfield.cli import bench, catalogue, certs, data, deployment, report
+from farfield.cli import evaluate as evaluating
+from farfield.cli import train as training
 from farfield.cli.console import messages
 from farfield.errors import UserError
 

@@ -19,8 +19,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from farfield.bench.plan import Job
-from farfield.bench.rounds import Progress as RunProgress
+from farfield.runs.plan import Job
+from farfield.runs.rounds import Progress as RunProgress
 
 #: Where nobody watches a bar (a log file, CI), a run that is still at it says so after this many seconds.
 SILENCE = 60.0

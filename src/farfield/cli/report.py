@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from farfield.bench.api import BenchResult
 from farfield.cli.console import output
+from farfield.cli.option_values import Metric
 from farfield.cli.output_file import check_output
-from farfield.cli.settings import Metric
 from farfield.report.collect import collect
+from farfield.runs.bench import BenchResult
 
 
 def report(

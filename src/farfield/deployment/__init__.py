@@ -1,1 +1,1 @@
-"""Farfield across machines: what a site is, and what it says and does in a federation."""
+"""Farfield across machines: the server, the sites, what each site approves, and the parts of Flower between them."""

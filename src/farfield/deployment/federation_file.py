@@ -174,7 +174,7 @@ def _misread(path: Path, error: ValidationError) -> FederationFileError:
 def _check_method(federation: FederationFile) -> None:
     """Refuse a method that does not exist or is none across sites, and settings that go nowhere."""
     from farfield.algorithms import AlgorithmError, build, parts
-    from farfield.bench.settings import PlanError, sort_settings
+    from farfield.runs.settings import PlanError, sort_settings
 
     name = federation.algorithm
     try:
@@ -205,7 +205,7 @@ def _or_newer(problem: str) -> str:
 
 
 def _check_augment(augment: Any) -> None:
-    from farfield.bench.settings import PlanError
+    from farfield.runs.settings import PlanError
     from farfield.tasks.augment import AUGMENTATIONS, NONE
 
     if augment is not None and augment not in (NONE, *AUGMENTATIONS):
@@ -214,8 +214,8 @@ def _check_augment(augment: Any) -> None:
 
 def _check_model(settings: dict[str, Any]) -> None:
     """Values that no model can have; those that do not fit the sites' data show when that is known."""
-    from farfield.bench.settings import PlanError
     from farfield.models import ModelSpec
+    from farfield.runs.settings import PlanError
 
     known = [field for field in ModelSpec.model_fields if field not in ("input_shape", "outputs")]
     for key in settings:

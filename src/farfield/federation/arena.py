@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from farfield.federation.checks import STATE_DTYPES
+from farfield.federation.reply_checks import STATE_DTYPES
 
 ALIGNMENT = 64
 DTYPES = {str(d): d for d in STATE_DTYPES}

@@ -15,10 +15,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from farfield.federation.checks import STATE_DTYPES, nbytes
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Reply, Traffic
 from farfield.federation.phase import Named, Sends, declared_sends
+from farfield.federation.reply_checks import STATE_DTYPES, nbytes
 from farfield.models import Layout, ModelState
 from farfield.models.randomness import generator
 
@@ -48,7 +48,7 @@ class Engine(ABC):
         self.skipped: set[int] = set()
         #: By client the mark of its last reply that was used: a client that keeps its state itself must know which.
         self.accepted: dict[int, str] = {}
-        #: Told the phase, how many clients have answered and how many were asked: a sign of life within a round.
+        #: Called with the phase, how many clients have answered and how many were asked: a sign of life within a round.
         self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
 
     def __enter__(self) -> Self:

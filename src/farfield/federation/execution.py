@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from farfield.federation.checks import fault, state_fault
 from farfield.federation.client import Client
 from farfield.federation.phase import Named, declared_sends
+from farfield.federation.reply_checks import fault, state_fault
 from farfield.models import Model, ModelState
 from farfield.models.randomness import derive_seed
 
@@ -33,17 +32,6 @@ class Outcome:
     steps: int = 0
     examples: int = 0
     seconds: float = 0.0
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread, as everywhere: how a sum is split among threads changes its last bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def run_phase(

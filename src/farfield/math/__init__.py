@@ -2,13 +2,8 @@
 
 from farfield.math.averaging import ema, weighted_mean
 from farfield.math.control_variates import control_update, server_control_update
-from farfield.math.diagnostics import (
-    Fairness,
-    fairness,
-    gradient_cosines,
-    prediction_disagreement,
-    proxy_a_distance,
-)
+from farfield.math.domain_split import order_of_clients, share_rows, split_domains
+from farfield.math.fairness import Fairness, fairness
 from farfield.math.gaussian import class_gaussians, gaussian_kl
 from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean
 from farfield.math.gradient_alignment import AlignedHead, aligned_cross_entropy
@@ -25,17 +20,17 @@ from farfield.math.invariance import (
     fish_inner_product,
     fish_step,
     fishr_penalty,
-    group_dro_weights,
     irm_penalty,
     vrex_penalty,
 )
 from farfield.math.linear_sem import erm_solution, invariant_solution, local_solution, one_shot_average, population_risk
-from farfield.math.masks import and_mask, masked_mean, sand_mask, sign_agreement
 from farfield.math.matching import Matching, matching_direction
 from farfield.math.newton import Minimum, newton_minimum
-from farfield.math.proximal import proximal_gradient, proximal_penalty
+from farfield.math.not_called_yet.group_dro import group_dro_weights
+from farfield.math.not_called_yet.masks import and_mask, masked_mean, sand_mask, sign_agreement
+from farfield.math.not_called_yet.shift import gradient_cosines, prediction_disagreement, proxy_a_distance
+from farfield.math.proximal import proximal_penalty
 from farfield.math.server_step import adam_step, sgd_step, yogi_step
-from farfield.math.splits import order_of_clients, share_rows, split_domains
 
 __all__ = [
     "Fairness",
@@ -72,7 +67,6 @@ __all__ = [
     "order_of_clients",
     "population_risk",
     "prediction_disagreement",
-    "proximal_gradient",
     "proximal_penalty",
     "proxy_a_distance",
     "residuals",

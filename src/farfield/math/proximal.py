@@ -8,8 +8,3 @@ from torch import Tensor
 def proximal_penalty(vector: Tensor, anchor: Tensor, mu: float) -> Tensor:
     """μ/2 · ‖vector − anchor‖², a scalar to add to a client's loss."""
     return 0.5 * mu * (vector - anchor).square().sum()
-
-
-def proximal_gradient(vector: Tensor, anchor: Tensor, mu: float) -> Tensor:
-    """μ · (vector − anchor), the gradient of `proximal_penalty`, to add to a client's gradient."""
-    return mu * (vector - anchor)

@@ -14,12 +14,9 @@ from typing import Any
 
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
+from farfield.records.bench_folder import BENCH, DATA, FAILURE
 from farfield.records.sealed import count_look, open_sealed
 from farfield.tasks.summary import DataSummary
-
-BENCH = "bench.toml"
-#: What was read, for the top of the report; a bench of an older version has none.
-DATA = "data.json"
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def _data(path: Path) -> DataSummary | None:
 
 def _failure(run: Path) -> str:
     try:
-        return str(json.loads((run / "failure.json").read_text())["error"])
+        return str(json.loads((run / FAILURE).read_text())["error"])
     except (OSError, ValueError, KeyError, TypeError):  # a run that was killed says nothing, or not all of it
         return "not finished"
 

@@ -2,11 +2,7 @@
 
 from farfield.models import weights
 from farfield.tasks.data_folder import store
-from farfield.tasks.own.arrays import task_from_arrays
-from farfield.tasks.own.folder import load_folder
-from farfield.tasks.own.table import load_table
-from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
-from farfield.tasks.sets import (
+from farfield.tasks.data_sets import (
     colored_mnist,
     digits_five,
     eicu,
@@ -21,7 +17,11 @@ from farfield.tasks.sets import (
     tcga_brca,
     wilds,
 )
+from farfield.tasks.registry import TaskEntry, UnknownTask, describe, load, names, register
 from farfield.tasks.task import Domain, Task
+from farfield.tasks.user_data.arrays import task_from_arrays
+from farfield.tasks.user_data.folder import load_folder
+from farfield.tasks.user_data.table import load_table
 
 __all__ = [
     "Domain",

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.images.files import ImageInput, ImageSet
+from farfield.tasks.images.image_set import ImageInput, ImageSet
 
 TaskKind = Literal["classification", "regression"]
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from farfield.algorithms import FedAvg, State, build
 from farfield.federation.client import Client
-from farfield.federation.execution import one_thread
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
 from farfield.federation.flower.node import Keeping, Resident
@@ -20,6 +19,7 @@ from farfield.federation.flower.packing import pack, unpack
 from farfield.federation.flower.respond import respond
 from farfield.federation.population import Population
 from farfield.models import ModelSpec, build_model
+from farfield.models.threads import one_thread
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, population
 

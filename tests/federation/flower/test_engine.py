@@ -12,10 +12,10 @@ import torch
 from flwr.app import Array, Error, Message
 
 from farfield.algorithms import FedAvg, build
-from farfield.federation.checks import nbytes
 from farfield.federation.federation import FederationError, QuorumMissed
 from farfield.federation.flower.engine import STRANGE, FlowerFederation, until_next_look
 from farfield.federation.flower.packing import packed_bytes, unpack
+from farfield.federation.reply_checks import nbytes
 from farfield.models import build_model, hash_states
 from tests.federation.flower.in_process import answered, of_client, over_grid, rewritten, spec_for, train
 from tests.toy import SPEC, domains, federation

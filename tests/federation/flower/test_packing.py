@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from farfield.federation.checks import STATE_DTYPES, nbytes
 from farfield.federation.flower.packing import BadMessage, gather, pack, packed_bytes, unpack
+from farfield.federation.reply_checks import STATE_DTYPES, nbytes
 
 DTYPES = sorted(STATE_DTYPES, key=str)
 

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 from flwr.app import Error, Message, RecordDict
 from torch import Tensor
 
-from farfield.federation.checks import fault, state_fault
 from farfield.federation.client import lasting
 from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.packing import BadMessage, Packed, gather, pack, unpack
+from farfield.federation.reply_checks import fault, state_fault
 from farfield.models import Layout, ModelState
 
 #: All phases go by one message type; the header says which one it is.

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from farfield.errors import UserError
 from farfield.federation.client import Client, lasting
-from farfield.federation.execution import Outcome, one_thread, run_phase
+from farfield.federation.execution import Outcome, run_phase
 from farfield.federation.flower.assignment import Assignment
 from farfield.models import Model, ModelState, build_model
+from farfield.models.threads import one_thread
 
 Build = Callable[[str, Mapping[str, Any], int], Any]
 

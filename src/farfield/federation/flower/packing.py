@@ -16,9 +16,9 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from farfield.federation.checks import STATE_DTYPES
 from farfield.federation.federation import FederationError
 from farfield.federation.phase import Named
+from farfield.federation.reply_checks import STATE_DTYPES
 
 _TENSORS, _HEADER, _GROUPS = "tensors", "header", "groups"
 #: Flower asks what the bytes of an array are; these are tensors end to end, described in the header.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from farfield.models.randomness import generator
-from farfield.tasks.clients.dealing import check_fraction, class_quotas, split_rows
+from farfield.tasks.clients.row_shares import check_fraction, class_quotas, split_rows
 from farfield.tasks.task import Domain, TaskKind
 
 #: Validation rows as the data set itself sets them aside, instead of a share drawn by the seed.

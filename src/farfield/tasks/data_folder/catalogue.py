@@ -11,8 +11,8 @@ from pathlib import Path
 from farfield.errors import UserError
 from farfield.tasks.data_folder.data_set import DataSet, HubRepository, RemoteFile, array_data, image_data
 from farfield.tasks.data_folder.recognition import columns_checked, either, folder_with, named, rows_of, table_with
-from farfield.tasks.sets import eicu, heart_disease, tcga_brca
-from farfield.tasks.sets.image_sets import PUBLIC, SURF, SURF_FILES, read_surf
+from farfield.tasks.data_sets import eicu, heart_disease, tcga_brca
+from farfield.tasks.data_sets.image_sets import PUBLIC, SURF, SURF_FILES, read_surf
 
 
 class UnknownDataSet(UserError):

@@ -18,8 +18,8 @@ from farfield.tasks.data_folder.recognition import (
     named,
 )
 from farfield.tasks.data_folder.store import locate
-from farfield.tasks.sets.array_sets import SETS
-from farfield.tasks.sets.image_sets import PublicSet
+from farfield.tasks.data_sets.array_sets import SETS
+from farfield.tasks.data_sets.image_sets import PublicSet
 
 #: Endings of places that are files; all other places are folders.
 FILES = (".npz", ".csv", ".gz")

@@ -23,7 +23,7 @@ from farfield.errors import UserError
 from farfield.tasks.data_folder.checksums import WrongChecksum, digest
 from farfield.tasks.data_folder.data_set import RemoteFile
 
-#: Told after every block: bytes that are here, and bytes in all where the server says so.
+#: Called after every block: bytes that are here, and bytes in all where the server says so.
 Progress = Callable[[str, int, int | None], None]
 ATTEMPTS = 4
 TIMEOUT = 60.0

@@ -21,7 +21,7 @@ from farfield.tasks.data_folder.checksums import WrongChecksum, digest
 from farfield.tasks.data_folder.data_set import HubRepository
 from farfield.tasks.data_folder.downloading import NoSpace, is_full
 from farfield.tasks.data_folder.store import VARIABLE
-from farfield.tasks.sets.array_sets import DamagedData
+from farfield.tasks.data_sets.array_sets import DamagedData
 
 _ROWS = 256
 _ENDINGS = {b"\xff\xd8\xff": ".jpg", b"\x89PN": ".png", b"GIF": ".gif", b"BM": ".bmp"}

@@ -17,7 +17,7 @@ from farfield.tasks.data_folder.checksums import record_of, sums, write_record
 from farfield.tasks.data_folder.data_set import DataSet
 from farfield.tasks.data_folder.downloading import NoSpace, is_full
 from farfield.tasks.data_folder.store import data_folder
-from farfield.tasks.own.table_file import TEXT
+from farfield.tasks.user_data.table_file import TEXT
 
 
 class NotRecognised(UserError):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from farfield.tasks.images.files import ImageError
+from farfield.tasks.data_sets.array_sets import DamagedData, read_from
+from farfield.tasks.data_sets.image_sets import PublicSet, list_in
+from farfield.tasks.images.image_set import ImageError
 from farfield.tasks.images.layouts import find_domains
-from farfield.tasks.own.table_file import TEXT, need_columns, read_frame
-from farfield.tasks.sets.array_sets import DamagedData, read_from
-from farfield.tasks.sets.image_sets import PublicSet, list_in
+from farfield.tasks.user_data.table_file import TEXT, need_columns, read_frame
 
 Looks = Callable[[Path], bool]
 Counts = Callable[[Path], dict[str, int]]

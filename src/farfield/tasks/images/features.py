@@ -25,14 +25,13 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from farfield.errors import UserError
 from farfield.models import BACKBONES, ModelSpec, build_model, pin
-from farfield.tasks import registry
-from farfield.tasks.data_folder.store import MissingData, locate
+from farfield.models.threads import one_thread
+from farfield.tasks.data_folder.store import locate
 from farfield.tasks.images.cache import cached_array
-from farfield.tasks.images.files import ImageInput, ImageSet, in_order, progress_bar
+from farfield.tasks.images.image_set import ImageInput, ImageSet, in_order, progress_bar
 from farfield.tasks.images.pixels import Kept, read_chunk, refuse_broken
-from farfield.tasks.own.folder import at_size, described, listed, load_folder, make_domains, official
-from farfield.tasks.sets.listed import LISTINGS
 from farfield.tasks.task import Domain, Task
+from farfield.tasks.user_data.folder import described, make_domains, official
 
 DEFAULT = "efficientnet-lite0"
 #: What the backbones were trained at.
@@ -52,69 +51,7 @@ class FeatureError(UserError):
     """Features that cannot be had."""
 
 
-def open_task(task: str | Path | Task, *, features: str | None = None, image_size: int | None = None) -> Task:
-    """A task by name, by its folder of images or as it is: at another size, or as features of a frozen backbone.
-
-    `features` is "cached" (the default backbone), "cached:resnet18", or "cached:FILE.npz" for features that are ready.
-    """
-    if features is None and image_size is None:
-        return _opened(task)
-    if features is not None and image_size is not None:
-        raise FeatureError(
-            "features are computed at the backbone's own size; give --features or --image-size, not both"
-        )
-    if image_size is not None:
-        return _sized(task, image_size)
-    backbone = _backbone(str(features))
-    if backbone.endswith(".npz"):
-        return ready_features(_name_of(task), _ready_path(backbone))
-    if isinstance(task, Path):
-        return _of_images(_name_of(task), listed(task), backbone, f"the images in {task.name}", "")
-    if isinstance(task, Task):
-        return with_features(task, backbone)
-    try:
-        return _named(task, backbone)
-    except MissingData:
-        ready = locate(READY[task]) if task in READY and backbone == DEFAULT else None
-        if ready is None:
-            raise
-        return ready_features(task, ready)
-
-
-def _name_of(task: str | Path | Task) -> str:
-    return task.name if isinstance(task, Task) else task.resolve().name if isinstance(task, Path) else task
-
-
-def _opened(task: str | Path | Task) -> Task:
-    if isinstance(task, str):
-        return registry.load(task)
-    return load_folder(task) if isinstance(task, Path) else task
-
-
-def _sized(task: str | Path | Task, size: int) -> Task:
-    """The images at this size. Those that can be listed need not be decoded at another size first."""
-    if isinstance(task, Path):
-        return load_folder(task, size=size)
-    if isinstance(task, str) and task in LISTINGS:
-        return LISTINGS[task].task(size)
-    return at_size(_opened(task), size)
-
-
-def has_image_files(name: str) -> bool:
-    """Whether a task of this name is made of image files."""
-    return name in LISTINGS
-
-
-def _named(name: str, backbone: str) -> Task:
-    """A registered task's features. Images that can be listed need not be decoded at another size first."""
-    if name not in LISTINGS:
-        return with_features(registry.load(name), backbone)
-    listing = LISTINGS[name]
-    made = _of_images(name, listing.find(), backbone, listing.description, listing.source)
-    return replace(made, held_out=listing.held_out)
-
-
-def _of_images(name: str, images: ImageSet, backbone: str, description: str, source: str) -> Task:
+def features_of_images(name: str, images: ImageSet, backbone: str, description: str, source: str) -> Task:
     kept, notes = described(images)
     x, about, made = image_features(images, backbone, kept)
     return _task(name, make_domains(images, x), images.classes, about, description, source, notes, made)
@@ -159,7 +96,7 @@ def _task(
     )
 
 
-def _backbone(features: str) -> str:
+def backbone_named(features: str) -> str:
     kind, _, backbone = features.partition(":")
     if kind != "cached":
         raise FeatureError(f"features = '{features}': say cached, or cached:BACKBONE with {', '.join(BACKBONES)}")
@@ -288,18 +225,7 @@ def _folded(network: nn.Module) -> nn.Module:
     return folded.eval() if same else network
 
 
-class one_thread:  # noqa: N801 - reads as a phrase in a with statement
-    """One thread a pass: passes side by side use the cores better, and no number depends on how many there are."""
-
-    def __enter__(self) -> None:
-        self._before = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def __exit__(self, *problem: object) -> None:
-        torch.set_num_threads(self._before)
-
-
-def _ready_path(name: str) -> Path:
+def ready_path(name: str) -> Path:
     path = Path(name).expanduser()
     found = path if path.is_file() else locate(name)
     if found is None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from farfield.tasks.images.files import SUFFIXES, ImageError, ImageSet, build
+from farfield.tasks.images.image_set import SUFFIXES, ImageError, ImageSet, build
 
 #: Pictures that Pillow alone does not read, or that are no pixels: worth a word, or a phone's photos vanish.
 UNREAD = frozenset({".heic", ".heif", ".avif", ".svg", ".dng", ".cr2", ".nef", ".arw", ".psd", ".dcm", ".nii", ".svs"})

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from farfield.tasks.images.cache import cached_array, read_small, write_small
-from farfield.tasks.images.files import ImageError, ImageSet, decode, in_order, progress_bar
+from farfield.tasks.images.image_set import ImageError, ImageSet, decode, in_order, progress_bar
 
 #: Part of every key: a change in how files are decoded must not find pixels that were decoded otherwise.
 VERSION = "1"

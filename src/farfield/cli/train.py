@@ -1,0 +1,210 @@
+"""`farfield train` and `farfield predict`."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+from rich.markup import escape
+from torch import Tensor
+
+from farfield.algorithms import use
+from farfield.cli.console import messages, output
+from farfield.cli.data_options import (
+    Categorical,
+    Data,
+    DomainColumn,
+    Drop,
+    DropMissingLabels,
+    Group,
+    Kind,
+    Label,
+    LeastRows,
+    TableOptions,
+    find_task,
+    print_notes,
+    print_reading,
+)
+from farfield.cli.engine_options import EngineOption, Workers
+from farfield.cli.image_options import Features, ImageSize
+from farfield.cli.option_values import communication_list, parse_settings
+from farfield.cli.output_file import check_output
+from farfield.cli.progress import Heartbeat, bars, figures
+from farfield.records.atomic import write_atomic
+from farfield.runs.rounds import Progress as RunProgress
+from farfield.trained.model_folder import load_model
+from farfield.trained.training import train as train_model
+
+
+def train(
+    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    task: Annotated[str | None, typer.Argument(help="A task; see 'farfield list tasks'.")] = None,
+    data: Data = None,
+    label: Label = None,
+    domain: DomainColumn = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    drop_missing_labels: DropMissingLabels = False,
+    least_rows: LeastRows = None,
+    group: Group = None,
+    kind: Kind = None,
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
+    rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
+    communications: Annotated[
+        str | None,
+        typer.Option(help="As for bench: how often to synchronise, or after which epochs.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
+    cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
+    partition: Annotated[str | None, typer.Option(help="domain, split, dirichlet:BETA or iid.")] = None,
+    features: Features = None,
+    image_size: ImageSize = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
+    engine: EngineOption = "local",
+    workers: Workers = None,
+    checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the training in --out.")] = False,
+    use_file: Annotated[list[Path] | None, typer.Option("--use", help="A Python file that registers methods.")] = None,
+) -> None:
+    """Train one method on all domains and write a model folder: weights and a card."""
+    for path in use_file or []:
+        use(path)
+    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
+    given = parse_settings(settings or [])
+    loaded = find_task(task, data, options, features, image_size, given)
+    bar = bars(messages, disable=not messages.is_terminal)
+    line = bar.add_task(escape(f"{algorithm} on {loaded.name}"), total=rounds, figures="", start=False)
+    heartbeat = Heartbeat(messages)
+
+    def watch(progress: RunProgress) -> None:
+        if not messages.is_terminal:
+            heartbeat.hear(progress)
+        bar.start()
+        bar.start_task(line)
+        bar.update(line, total=progress.rounds, completed=progress.round, figures=figures(progress))
+
+    try:
+        folder = train_model(
+            loaded,
+            algorithm,
+            out,
+            rounds=rounds,
+            communications=communication_list(communications),
+            seed=seed,
+            partition=partition,
+            clients=clients,
+            cohort=cohort,
+            settings=given,
+            engine=engine,
+            workers=workers,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            ready=lambda _: print_reading(loaded, ()),
+            watch=watch,
+        )
+    except KeyboardInterrupt:
+        messages.print(f"\ninterrupted; to go on, give the same command with --resume (--out {out})", highlight=False)
+        raise typer.Exit(130) from None
+    finally:
+        bar.stop()
+    others = {
+        "--algorithms": algorithm,
+        "--features": features,
+        "--image-size": image_size,
+        "--rounds": rounds,
+        "--communications": communications,
+        "--clients": clients,
+        "--cohort": cohort,
+        "--partition": partition,
+        "--set": settings,
+        "--use": use_file,
+    }
+    about = load_model(folder).about
+    output.print(
+        f"model: {folder} (round {about['round']}, source validation {about['source_validation']:.4f})\n"
+        f"how it does at a site that took no part: {_bench_command(task, data, options, others)}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _bench_command(task: str | None, data: Path | None, table: TableOptions, others: Mapping[str, object]) -> str:
+    """The bench of the same question: whatever was given to `train` and changes the answer is given to it as well."""
+    words = ["farfield", "bench", *([] if task is None else [task])]
+    given: dict[str, object] = {
+        "--data": data,
+        "--label": table.label,
+        "--domain": table.domain,
+        "--drop": table.drop,
+        "--categorical": table.categorical,
+        "--drop-missing-labels": table.drop_missing_labels,
+        "--least-rows": table.least_rows,
+        "--group": table.group,
+        "--kind": table.kind,
+        **others,
+    }
+    for option, value in given.items():
+        if value is True:
+            words.append(option)
+        elif isinstance(value, list | tuple):
+            words += [word for item in value for word in (option, str(item))]
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return shlex.join(words)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model folder that 'train' wrote.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Raw rows (.csv, .tsv, .parquet) for a model of a table; image files and folders of them for a model "
+            "of images; else one file of arrays: .npy, .npz (array 'x'), .csv with a number a column."
+        ),
+    ],
+    to: Annotated[Path | None, typer.Option(help="CSV file to write; standard output by default.")] = None,
+) -> None:
+    """Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image.
+
+    DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array. Rows are
+    counted from 1, the first below the header, here as in all messages.
+    """
+    check_output("--to", to, [*data, model])
+    trained = load_model(model)
+    examples = trained.read(*data)
+    outputs = trained.outputs(examples.x)
+    print_notes(examples.notes)
+    if to is None:
+        _write(sys.stdout, examples.files, trained.classes, outputs)
+        return
+    text = StringIO(newline="")
+    _write(text, examples.files, trained.classes, outputs)
+    write_atomic(to, text.getvalue().encode())
+    messages.print(f"{len(outputs):,} {'images' if examples.files else 'rows'}: {escape(str(to))}", highlight=False)
+
+
+def _write(to: TextIO, files: Sequence[str], classes: Sequence[str], outputs: Tensor) -> None:
+    """A line an example: its file or its number (1 is the first), then what the model says."""
+    # A file's name may be any bytes; what is no text must not end the writing.
+    names: Sequence[object] = [os.fsencode(name).decode("utf-8", "replace") for name in files] or range(
+        1, len(outputs) + 1
+    )
+    first = "file" if files else "row"
+    writer = csv.writer(to)
+    if classes:
+        writer.writerow([first, "label", *(f"p({name})" for name in classes)])
+        for name, row in zip(names, outputs.tolist(), strict=True):
+            label = classes[max(range(len(row)), key=row.__getitem__)]
+            writer.writerow([name, label, *(f"{p:.6f}" for p in row)])
+    else:
+        writer.writerow([first, "value"])
+        writer.writerows([name, f"{row[0]:.6g}"] for name, row in zip(names, outputs.tolist(), strict=True))

@@ -1,0 +1,94 @@
+"""Runs a site's messages in forks of a warm process, where Flower would start a new Python for each.
+
+Flower's SuperExec asks the SuperNode for work and hands it to an executor; ours forks. Everything heavy (torch, the
+methods, the site's rows) is in memory before the first message, so that a message costs milliseconds and not seconds.
+The fork runs Flower's own client process, with one change: the app is the site's, not the one that came with the run.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from flwr.clientapp import ClientApp
+from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
+from flwr.supernode.runtime import run_clientapp as flower
+
+from farfield.deployment.flower.poll_intervals import LOOK_HERE, look_again_soon
+
+
+class ForkExecutor:
+    """What SuperExec needs of an executor: capacity, launch, and tidying up."""
+
+    def __init__(self, app: ClientApp) -> None:
+        self._app = app
+        look_again_soon(LOOK_HERE)
+        gc.freeze()  # a fork that collects garbage would copy all of the memory that it shares
+        self._children: set[int] = set()
+
+    def get_eligible_capacity(self, supported_task_types: set[Any], **_: Any) -> tuple[set[Any], set[str]]:
+        return supported_task_types, set()
+
+    def wait_for_capacity(self, *_: Any, **__: Any) -> None:
+        """A fork is always to be had."""
+
+    def launch(self, spec: ExecutionSpec) -> LaunchResult:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            self._children.clear()  # Flower's exit handlers, inherited, close this executor: it has no children here
+            os._exit(_run(lambda: self._client(spec)))
+        self._children.add(child)
+        return LaunchResult.accepted()
+
+    def reconcile(self) -> None:
+        """Take note of forks that are done."""
+        for child in list(self._children):
+            if os.waitpid(child, os.WNOHANG)[0]:
+                self._children.discard(child)
+
+    def close(self) -> None:
+        for child in list(self._children):
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+        self._children.clear()
+
+    def _client(self, spec: ExecutionSpec) -> None:
+        # What the server sent along is neither unpacked nor imported. Were these names gone from a later Flower,
+        # replacing them would do nothing, and the server's code would run here.
+        for name in ("install_from_fab", "get_load_client_app_fn"):
+            if not callable(getattr(flower, name, None)):
+                raise RuntimeError(f"this version of Flower has no '{name}' to replace")
+        flower.install_from_fab = lambda *_, **__: None  # type: ignore[attr-defined, assignment]
+        flower.get_load_client_app_fn = lambda *_, **__: lambda *_, **__: self._app  # type: ignore[attr-defined]
+        flower.run_clientapp(
+            runtime_api_address=spec.runtime_api_address,
+            token=spec.token,
+            insecure=spec.insecure,
+            certificates=None,
+            parent_pid=spec.parent_pid,
+            runtime_dependency_install=False,
+        )
+
+
+def _run(work: Callable[[], None]) -> int:
+    """The fork's exit code: Flower's client process ends by SystemExit, and nothing of the parent must run on."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        work()
+        return 0
+    except SystemExit as exit:
+        return exit.code if isinstance(exit.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()

@@ -1,0 +1,151 @@
+"""Flower's processes: started with what they need, their output in files, ended by their id."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from farfield.errors import UserError
+from farfield.records import RecordsError
+from farfield.records.run import sole_writer
+
+#: Seconds that a process may take to end by itself.
+PATIENCE = 10.0
+END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
+
+
+class ProcessError(UserError):
+    """A process that did not start, or has ended."""
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """For Flower's processes: nothing is reported to anyone, and commands are those beside this Python."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    quiet = {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+        "PYTHONUNBUFFERED": "1",
+        # One thread gives the same bits whatever the machine, and leaves the others to the site.
+        "OMP_NUM_THREADS": "1",
+    }
+    return {**os.environ, **quiet, "PATH": path, "FLWR_HOME": str(home), **more}
+
+
+class Process:
+    """One process of ours, in a group of its own: what it starts ends with it, and all of it ends if we are killed."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        self.name, self.log = name, log
+        with open(log, "ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, str(END_WITH_PARENT), str(os.getpid()), *command],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=dict(env),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._process.poll()
+
+    def check(self) -> None:
+        """Raise ProcessError if it has ended."""
+        if self.code is not None:
+            raise ProcessError(
+                f"{self.name} has ended with code {self.code}; the end of '{self.log}': {self.last_words()}"
+            )
+
+    def last_words(self, lines: int = 6) -> str:
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        return " / ".join(said[-lines:])[-100 * lines :] or "with nothing"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Ask it to end, then see to it, with everything that it started."""
+        if self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def free_port() -> int:
+    """A port on loopback that nobody has now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def need_free(host: str, port: int) -> None:
+    """Refuse an address that somebody listens at already, or that is not this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise ProcessError(
+                f"cannot listen at {host}:{port} ({error.strerror}); end what runs there, or change 'server' in the "
+                "federation file"
+            ) from None
+
+
+def wait_for_port(host: str, port: int, process: Process, seconds: float = 60.0) -> None:
+    """Until something answers there, or the process that should has ended."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        process.check()
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+            return
+        time.sleep(0.1)
+    raise ProcessError(f"{process.name} does not answer at {host}:{port} after {seconds:g} s; see '{process.log}'")
+
+
+@contextlib.contextmanager
+def alone(folder: Path, otherwise: str) -> Iterator[None]:
+    """Be the only command that works with a folder, or say in the words given that another one does."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(sole_writer(folder, patience=0.0))
+        except RecordsError:
+            raise ProcessError(otherwise) from None
+        yield

@@ -1,0 +1,1 @@
+"""The wire manifest: everything that may leave a site, as its operator approves it."""

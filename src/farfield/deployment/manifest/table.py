@@ -1,0 +1,91 @@
+"""The manifest as a table that a site's operator reads before saying yes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from farfield.deployment.manifest.entries import EVALUATION, REPLY, SCHEMA, STATISTICS, Entry
+
+if TYPE_CHECKING:
+    from farfield.deployment.manifest.manifest import Manifest
+
+#: Tensors are float32; a single number goes as float64.
+TENSOR_BYTES, NUMBER_BYTES = 4, 8
+
+
+def render(manifest: Manifest) -> RenderableType:
+    """Every entry by exchange, and in words what never leaves and how often the rest does."""
+    title = Text.assemble(
+        "What leaves this site in the federation ", (f"'{manifest.federation}'", "bold"), f" ({manifest.algorithm})"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("name", "size", "server needs", "meaning"):
+        table.add_column(column, no_wrap=column == "server needs", overflow="fold")
+    for exchange, entries in groupby(manifest.entries, key=lambda entry: entry.exchange):
+        table.add_row(Text(exchange, style="bold"), "", "", Text(_when(exchange), style="italic"))
+        for entry in entries:
+            _add(table, entry)
+    return Group(title, "", table, "", *(Text(sentence) for sentence in _sentences(manifest)))
+
+
+def _add(table: Table, entry: Entry) -> None:
+    needs = "each site's" if entry.server_sees == "each" else "the sum"
+    meaning = f"{entry.meaning} (only now and then)" if entry.optional else entry.meaning
+    table.add_row(Text(f"  {entry.name}"), Text(size_of(entry)), needs, Text(meaning))
+    if entry.warning:
+        table.add_row("", "", "", Text(f"warning: {entry.warning}", style="bold red"))
+
+
+def size_of(entry: Entry) -> str:
+    """In words, and in numbers and bytes where they say more."""
+    if entry.numbers is None or entry.numbers == 1 or entry.size == f"{entry.numbers} numbers":
+        return entry.size
+    if entry.numbers == 0:
+        return f"{entry.size}: none here"
+    size = entry.numbers * (TENSOR_BYTES if entry.exchange not in (SCHEMA, STATISTICS, EVALUATION) else NUMBER_BYTES)
+    return f"{entry.size}: {entry.numbers:,} numbers, {_bytes(size)}"
+
+
+def _bytes(count: int) -> str:
+    if count < 1000:
+        return f"{count} B"
+    return f"{count / 1e3:,.1f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"
+
+
+def _when(exchange: str) -> str:
+    return {
+        SCHEMA: "once, before training",
+        STATISTICS: "once, before training",
+        EVALUATION: "after each round that is evaluated",
+        REPLY: "with what is sent below",
+        "evaluate": "after each round that is evaluated",
+    }.get(exchange, "once a round")
+
+
+def _sentences(manifest: Manifest) -> Sequence[str]:
+    warned = any(entry.warning for entry in manifest.entries)
+    but = "; what is told of single rows has a warning above" if warned else ""
+    many = f", at most {manifest.rounds} rounds" if manifest.rounds is not None else ""
+    phases = [
+        exchange
+        for exchange in dict.fromkeys(entry.exchange for entry in manifest.entries)
+        if exchange not in (SCHEMA, STATISTICS, REPLY)
+    ]
+    said = [
+        "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",
+        f"Never sent: the rows of your data{but}.",
+        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; again where a "
+        "round failed or a run is started anew.",
+    ]
+    if any(entry.server_sees == "sum" for entry in manifest.entries):
+        said.append("Where the server needs the sum it still receives each site's numbers, and adds them up itself.")
+    if manifest.settings and len(phases) > 1:
+        given = ", ".join(f"{key} = {value}" for key, value in manifest.settings.items() if value is not None)
+        said.append(f"Settings: {given}.")
+    return said

@@ -1,0 +1,1 @@
+"""The server's side of a deployment: wait for the sites, agree with them, run the rounds."""

@@ -1,0 +1,19 @@
+"""The ServerApp: Flower starts it for a run, with the output folder in its configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    from farfield.deployment.flower.poll_intervals import look_again_soon
+    from farfield.deployment.server.run import serve
+
+    look_again_soon()
+    serve(grid, Path(str(context.run_config["out"])))

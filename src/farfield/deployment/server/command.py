@@ -1,0 +1,335 @@
+"""`farfield server`: Flower's SuperLink with TLS and known keys only, and a run on it, watched to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farfield.deployment.activity import Activity
+from farfield.deployment.credentials.verify import check_host, check_public_key, check_server_files
+from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.flower import gate
+from farfield.deployment.flower.processes import (
+    Process,
+    ProcessError,
+    alone,
+    environment,
+    is_loopback,
+    need_free,
+    wait_for_port,
+)
+from farfield.deployment.server.refused_sites import RefusedSites
+from farfield.errors import UserError
+from farfield.records import RunFolder, difference
+from farfield.records.atomic import write_json
+
+#: The name of the connection in Flower's own configuration.
+LINK = "farfield"
+#: In the folder of Flower's files: what its Control API wants to see.
+SECRET = "secret"
+#: And the nodes that are registered.
+NODES = "nodes.json"
+#: Seconds in which the ServerApp must have begun.
+START_SECONDS = 120.0
+APP = Path(__file__).parents[1] / "flower_app"
+#: What of a federation file decides the numbers of a run. Address, deadline and the like may change when it is resumed.
+_DECIDING = ("name", "algorithm", "rounds", "seed", "cohort", "evaluate_every", "settings")
+Tell = Callable[[dict[str, Any]], None]
+
+
+class ServerError(UserError):
+    """A server that cannot be started so, or a run that failed."""
+
+
+@dataclass(frozen=True)
+class Security:
+    """The server's certificate and the keys that it lets in; both empty for an open server on loopback."""
+
+    certificates: Path | None
+    keys: tuple[Path, ...] = ()
+
+    @property
+    def insecure(self) -> bool:
+        return self.certificates is None
+
+
+def serve(
+    federation: FederationFile,
+    out: Path,
+    security: Security,
+    *,
+    wait: float = 600.0,
+    resume: bool = False,
+    tell: Tell = lambda _: None,
+    app: Path = APP,
+) -> dict[str, Any]:
+    """Start a SuperLink, let the sites in, run the federation, and return the run's result.
+
+    `app` is the folder with the app that Flower starts: farfield's own.
+    """
+    _check(federation, out, security, resume)
+    done = RunFolder(out / "run").result
+    if done is not None:
+        return done
+    folder = out / "flower"
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
+        _check_keys(folder, security.keys, resume)
+        start = uuid.uuid4().hex
+        activity = Activity(folder, start)
+        activity.forget()
+        with _superlink(federation, folder, security) as link:
+            names = _register(security.keys, folder)
+            gate.ready_file(folder / SECRET).touch()
+            settings = _settings(folder, federation, wait, start, names, resume)
+            _start_run(app, folder, out)
+            tell({"kind": "listening", "text": _invitation(federation, security), **settings})
+            return _watch(out, activity, link, tell)
+
+
+def _invitation(federation: FederationFile, security: Security) -> str:
+    known = "without TLS and keys" if security.insecure else f"TLS, {len(security.keys)} keys known"
+    wanted = f"{federation.sites} to train"
+    if federation.evaluating:
+        wanted += f" and {federation.evaluating} to evaluate"
+    return f"sites can connect to {federation.server} ({known}); waiting for {wanted}"
+
+
+def _check(federation: FederationFile, out: Path, security: Security, resume: bool) -> None:
+    if security.insecure and not is_loopback(federation.host):
+        raise ServerError(
+            f"--insecure is for addresses of this machine alone, and '{federation.server}' is not one; make a "
+            "certificate with 'farfield certs server' and give --certs"
+        )
+    if security.certificates is not None:
+        check_server_files(security.certificates)
+    if not security.insecure and not security.keys:
+        raise ServerError("no site's key is known, so none could join; give the sites' .pub files with --key")
+    run = RunFolder(out / "run")
+    if run.exists and not resume:
+        raise ServerError(f"'{out}' holds a run already; add --resume to go on, or choose another --out")
+    if resume and not run.exists:
+        raise ServerError(f"there is no run in '{out}' to resume; leave --resume away to start one")
+    if not run.exists and out.exists() and any(name.name not in ("flower", "run") for name in out.iterdir()):
+        raise ServerError(f"'{out}' is not empty and holds no run; choose another folder for --out")
+    if resume:
+        _check_unchanged(federation, out)
+    need_free(federation.host, federation.port)
+    if security.certificates is not None:
+        check_host(security.certificates, federation.host)
+
+
+def _check_unchanged(federation: FederationFile, out: Path) -> None:
+    """A run goes on as it began: what decides its numbers must be what it was."""
+    path = out / "flower" / "server.json"
+    if not path.exists():
+        return
+    before, now = ({key: of[key] for key in _DECIDING} for of in _contents(path, federation))
+    changed = difference(before, now)
+    if changed:
+        raise ServerError(
+            f"the run in '{out}' was begun with another federation file: {changed}; set it back to go on, or choose "
+            "another --out for a new run"
+        )
+
+
+def _contents(path: Path, federation: FederationFile) -> tuple[dict[str, Any], dict[str, Any]]:
+    return json.loads(path.read_text())["federation"], federation.model_dump(mode="json")
+
+
+def _settings(
+    folder: Path, federation: FederationFile, wait: float, start: str, names: Mapping[str, str], resume: bool
+) -> dict[str, Any]:
+    """For the ServerApp. The run keeps its name when it is resumed, because sites keep their state under it."""
+    path = folder / "server.json"
+    if not resume:
+        (folder / "federated.json").unlink(missing_ok=True)
+    run = json.loads(path.read_text())["run"] if resume and path.exists() else uuid.uuid4().hex
+    settings = {
+        "federation": federation.model_dump(mode="json"),
+        "run": run,
+        "wait": wait,
+        "start": start,
+        "pid": os.getpid(),
+    }
+    write_json(path, {**settings, "names": dict(names)})
+    return {"run": run}
+
+
+@contextlib.contextmanager
+def _superlink(federation: FederationFile, folder: Path, security: Security) -> Iterator[Process]:
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    _new_secret(folder)
+    command = [*_gated(folder), "link", "--host", federation.host, "--port", str(federation.port)]
+    # In a file, so that sites are still known when the server is started again after a kill.
+    command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
+    link = [f"[superlink.{LINK}]", f'address = "{federation.server}"']
+    if security.certificates is None:
+        command += ["--insecure"]
+        link += ["insecure = true"]
+    else:
+        at = security.certificates.resolve()
+        command += ["--ssl-certfile", str(at / "server.crt"), "--ssl-keyfile", str(at / "server.key")]
+        command += ["--ssl-ca-certfile", str(at / "ca.crt"), "--enable-supernode-auth"]
+        link += [f'root-certificates = "{at / "ca.crt"}"']
+    (home / "config.toml").write_text("\n".join(link) + "\n")
+    with Process("Flower's SuperLink", command, folder / "superlink.log", environment(home)) as process:
+        wait_for_port(federation.host, federation.port, process)
+        yield process
+
+
+def _new_secret(folder: Path) -> None:
+    """For the operator's requests to the SuperLink; made anew with every start."""
+    gate.ready_file(folder / SECRET).unlink(missing_ok=True)
+    with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def _gated(folder: Path) -> list[str]:
+    return [sys.executable, "-P", gate.__file__, str(folder / SECRET)]
+
+
+def _check_keys(folder: Path, keys: Sequence[Path], resume: bool) -> None:
+    """A site that waits is known by its node, so what was registered stays, unless a key is another one now."""
+    known, now = _registered(folder), {key.stem: _fingerprint(key) for key in keys}
+    changed = [name for name, fingerprint in known.values() if now.get(name) != fingerprint]
+    if changed and resume:
+        raise ServerError(
+            f"the key of site '{changed[0]}' is not the one that the run was begun with; give that one with --key"
+        )
+    if keys and not resume and (changed or not known):
+        for left in (*folder.glob("superlink.db*"), folder / NODES):
+            left.unlink(missing_ok=True)
+
+
+def _registered(folder: Path) -> dict[str, list[str]]:
+    """By node the name and the fingerprint of its key, as an earlier start has registered them."""
+    path = folder / NODES
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _fingerprint(key: Path) -> str:
+    return hashlib.sha256(key.read_bytes()).hexdigest()
+
+
+def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
+    """Let the sites' keys in; the names by node. Those that are known already are what a later start finds."""
+    nodes = _registered(folder)
+    for key in keys:
+        if any(name == key.stem for name, _ in nodes.values()):
+            continue
+        done = _flwr(folder, "supernode", "register", str(key.resolve()), LINK, "--name", key.stem, "--format", "json")
+        node = re.search(r'"node-id":\s*"?(\d+)', done.stdout)
+        if done.returncode or node is None:
+            raise ServerError(
+                f"the key '{key}' cannot be registered: {_said(done.stdout)} (see '{folder / 'superlink.log'}')"
+            )
+        nodes[node[1]] = [key.stem, _fingerprint(key)]
+        write_json(folder / NODES, nodes)
+    return {node: name for node, (name, _) in nodes.items()}
+
+
+def _start_run(app: Path, folder: Path, out: Path) -> None:
+    copy = folder / "app"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(app, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    done = _flwr(folder, "run", str(copy), LINK, "-c", f'out="{out.resolve()}"')
+    if done.returncode:
+        raise ServerError(f"Flower did not start the run: {_said(done.stdout)}")
+
+
+def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_gated(folder), "flwr", *arguments],
+        env=environment(folder / "home"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def _said(text: str) -> str:
+    """What Flower's command says went wrong: the error in its JSON, or its last line."""
+    found = re.search(r'"error-message":\s*"((?:[^"\\]|\\.)*)"', text)
+    if found:
+        return " ".join(str(json.loads(f'"{found[1]}"')).split())
+    lines = [line.strip(" │╭╰─╮╯{}") for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line), "nothing was said")
+
+
+def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str, Any]:
+    started, begun, gone = time.monotonic(), 0, False
+    strangers = RefusedSites(gate.refused_file(link.log.parent / SECRET))
+    while True:
+        for text in strangers.news():
+            tell({"kind": "refused", "text": text})
+        for row in activity.news():
+            begun = begun or int(row.get("pid", 0))
+            if row["kind"] == "failed":
+                raise ServerError(str(row["text"]))
+            tell(row)
+            if row["kind"] == "finished":
+                result = RunFolder(out / "run").result
+                assert result is not None
+                return result
+        link.check()
+        if gone:  # and there was no last word in the look after that
+            raise ProcessError(f"the server's app has ended without a word; '{link.log}' ends: {link.last_words()}")
+        if begun and not _alive(begun):
+            gone = True
+            time.sleep(1.0)
+            continue
+        if not begun and time.monotonic() - started > START_SECONDS:
+            raise ProcessError(
+                f"the server's app has not begun after {START_SECONDS:g} s; '{link.log}' ends: {link.last_words()}"
+            )
+        time.sleep(0.1)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def keys_in(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Public keys by file or folder."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.glob("*.pub"))
+            if not inside:
+                raise ServerError(f"the folder '{path}' has no .pub file; give --key what the sites have sent")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise ServerError(f"there is no key '{path}'; give a site's .pub file, or a folder of them")
+    names = [path.stem for path in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ServerError(f"two keys are named '{twice}.pub'; give each site's once")
+    for path in found:
+        if not os.access(path, os.R_OK):
+            raise ServerError(f"the key '{path}' cannot be read")
+        check_public_key(path)
+    return tuple(found)

@@ -1,0 +1,113 @@
+"""The federation of deployed sites: as over any Grid of Flower's, but sites come and go between the rounds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from farfield.deployment.schema.site_schema import read_site_schema
+from farfield.deployment.server.joining import Member, Say
+from farfield.deployment.server.questions import Network
+from farfield.errors import UserError
+from farfield.federation.execution import Outcome
+from farfield.federation.federation import Event
+from farfield.federation.flower.assignment import Assignment
+from farfield.federation.flower.engine import FlowerFederation, Node
+from farfield.models import Layout, ModelState
+
+#: Seconds between looks who is there.
+LOOK = 1.0
+
+
+class SitesFederation(FlowerFederation):
+    """Client n is the n-th training site. Each round begins with a look who is there; who came back is known again."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        members: Sequence[Member],
+        layout: Layout,
+        assignment: Assignment,
+        *,
+        offer: dict[str, Any],
+        quorum: float,
+        deadline: float,
+        say: Say = lambda kind, text: None,
+    ) -> None:
+        nodes = [Node(member.node, member.name, member.name) for member in members]
+        super().__init__(grid, nodes, layout, assignment, quorum=quorum, deadline=deadline)
+        self._network, self._members, self._offer, self._say = Network(grid), list(members), offer, say
+        self._present: set[int] = {node.id for node in nodes}
+        self._strangers: set[int] = set()
+
+    def begin(self, round: int, cohort: Sequence[int]) -> None:
+        """Look who is there, and wait for a quorum: a network that is down for a minute must not end a run."""
+        super().begin(round, cohort)
+        needed = max(1, math.ceil(self._quorum * len(cohort) - 1e-9))
+        until = time.monotonic() + (self._deadline or 0.0)
+        self._look(round)
+        while sum(self._nodes[number].id in self._present for number in cohort) < needed:
+            if time.monotonic() > until:
+                return  # the round will miss its quorum, and is recorded so
+            time.sleep(LOOK)
+            self._look(round)
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The nodes of the sites as they are now: a site that was started anew may be another one."""
+        return tuple(node.id for node in self._nodes)
+
+    @property
+    def connected(self) -> int:
+        """How many sites were there at the last look."""
+        return sum(node.id in self._present for node in self._nodes)
+
+    def _note(self, kind: str, round: int, text: str) -> None:
+        self.events.append(Event(kind, round, text))
+        self._say("left" if kind == "site-left" else "joined", text)
+
+    def _look(self, round: int) -> None:
+        before, self._present = self._present, set(self._network.nodes())
+        for node in self._nodes:
+            if node.id in before and node.id not in self._present:
+                self._note("site-left", round, f"site '{node.client}' is not connected")
+            elif node.id in self._present and node.id not in before:
+                self._note("site-returned", round, f"site '{node.client}' is connected again")
+        if any(node.id not in self._present for node in self._nodes):
+            self._recognise(round)
+
+    def _recognise(self, round: int) -> None:
+        """A site that was started anew may be a new node: it is known by its name and its data."""
+        known = {node.id for node in self._nodes} | self._strangers
+        for id, answer in self._network.ask(sorted(self._present - known), "describe", self._offer).items():
+            place = None if answer.problem else self._place_of(answer.value)
+            if place is None:
+                self._strangers.add(id)
+                continue
+            name = self._members[place].name
+            self._nodes = (*self._nodes[:place], Node(id, name, name), *self._nodes[place + 1 :])
+            self._note("site-returned", round, f"site '{name}' is connected again, as a new node")
+
+    def _place_of(self, told: Any) -> int | None:
+        try:
+            name, schema = told["site"], read_site_schema(told["schema"])
+        except (KeyError, TypeError, UserError):
+            return None
+        for place, (member, node) in enumerate(zip(self._members, self._nodes, strict=True)):
+            known = member.schema is None or member.schema == schema
+            if member.name == name and known and node.id not in self._present:
+                return place
+        return None
+
+    def _outcomes(
+        self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
+    ) -> Iterator[Outcome]:
+        here = [number for number in clients if self._nodes[number].id in self._present]
+        for number in clients:
+            if number not in here:
+                yield self._lost(number, "its site is not connected")
+        yield from super()._outcomes(phase, model, shared, here)

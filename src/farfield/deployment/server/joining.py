@@ -1,0 +1,209 @@
+"""Sites come in until all that are waited for are there and have agreed on what they train on.
+
+A site that does not fit is told what to mend and left out; once mended, it comes back as a new node.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.schema.agreement import agree
+from farfield.deployment.schema.conflict import SchemaConflict
+from farfield.deployment.schema.site_schema import AgreedSchema, SiteSchema, read_site_schema
+from farfield.deployment.server.questions import Answer, Network
+from farfield.errors import UserError
+
+#: Seconds between looks for new nodes.
+LOOK = 0.3
+ROLES = ("train", "evaluate")
+#: More rows than any site has; a number beyond it would only fill the server's memory.
+MOST_ROWS = 10**9
+#: When a run is resumed and enough sites for its quorum are there: seconds in which the others may still come.
+FOR_THE_REST = 60.0
+Say = Callable[[str, str], None]
+
+
+class JoiningError(UserError):
+    """A federation that does not come together."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A site that has joined."""
+
+    node: int
+    name: str
+    role: str
+    #: None for a site of a resumed run that is not back yet.
+    schema: SiteSchema | None
+
+
+@dataclass(frozen=True)
+class Federated:
+    """The sites and what they have agreed on. Training ones are in the order in which one machine would number them."""
+
+    training: tuple[Member, ...]
+    evaluating: tuple[Member, ...]
+    agreed: AgreedSchema
+
+
+def gather(
+    network: Network, federation: FederationFile, seconds: float, say: Say, names: Mapping[int, str] | None = None
+) -> Federated:
+    """Wait for the sites. Raises JoiningError if they are not all there in time.
+
+    `names` are the nodes' names by the keys that they were let in with; a site may call itself by no other.
+    """
+    until = time.monotonic() + seconds
+    members: dict[int, Member] = {}
+    asked: set[int] = set()
+    while True:
+        present = set(network.nodes())
+        for node in [node for node in members if node not in present]:
+            say("left", f"site '{members.pop(node).name}' has left again")
+        asked &= present  # a site that comes back is the same node, by its key
+        newcomers = sorted(present - asked)
+        asked |= present
+        for node, answer in network.ask(newcomers, "describe", offer(federation)).items():
+            if answer.late:
+                asked.discard(node)  # it may be busy still, with a message of a server that is gone
+            else:
+                _welcome(network, members, node, answer, say, names)
+        training = [m for m in members.values() if m.role == "train"]
+        evaluating = [m for m in members.values() if m.role == "evaluate"]
+        if len(training) >= federation.sites and len(evaluating) >= federation.evaluating:
+            agreed = _agreed(network, members, say)
+            if agreed is not None:
+                return _ordered(training, evaluating, agreed)
+        if time.monotonic() > until:
+            raise JoiningError(_missing(federation, training, evaluating, seconds))
+        time.sleep(LOOK)
+
+
+def gather_again(
+    network: Network,
+    federation: FederationFile,
+    sites: Mapping[str, str],
+    agreed: AgreedSchema,
+    seconds: float,
+    say: Say,
+) -> Federated:
+    """The sites that a run began with, for one that is resumed. Some may be missing, if the quorum allows it."""
+    started = time.monotonic()
+    training = [name for name in agreed.sites if sites.get(name) == "train"]
+    needed = math.ceil(federation.quorum * len(training) - 1e-9)
+    found: dict[str, Member] = {}
+    asked: set[int] = set()
+    while len(found) < len(sites):
+        waited = time.monotonic() - started
+        enough = sum(name in found for name in training) >= needed
+        if waited > (min(FOR_THE_REST, seconds) if enough else seconds):
+            break
+        present = set(network.nodes())
+        asked &= present
+        for node, answer in network.ask(sorted(present - asked), "describe", offer(federation)).items():
+            asked.add(node)
+            if answer.late:
+                asked.discard(node)
+            elif answer.problem:
+                say("refused", f"a site (node {node}) did not join: {answer.problem}")
+            else:
+                _take_back(found, sites, agreed, node, answer, say)
+        time.sleep(LOOK)
+    if sum(name in found for name in training) < needed:
+        missing = ", ".join(f"'{name}'" for name in training if name not in found)
+        raise JoiningError(f"after {seconds:g} s too few of the run's sites are there; missing: {missing}")
+    # A site that is not there has no node yet; it is known again by its name when it comes.
+    absent = (-number for number in range(1, len(sites) + 1))
+    everyone = [found.get(name) or Member(next(absent), name, role, None) for name, role in sites.items()]
+    place = {name: number for number, name in enumerate(agreed.sites)}
+    everyone.sort(key=lambda member: place[member.name])
+    parts = [tuple(m for m in everyone if m.role == role) for role in ROLES]
+    return Federated(parts[0], parts[1], agreed)
+
+
+def _take_back(
+    found: dict[str, Member], sites: Mapping[str, str], agreed: AgreedSchema, node: int, answer: Answer, say: Say
+) -> None:
+    try:
+        name, role, schema = answer.value["site"], answer.value["role"], read_site_schema(answer.value["schema"])
+    except (UserError, KeyError, TypeError):
+        return
+    if sites.get(name) == role and agreed.sites.get(name) == schema.rows and name not in found:
+        found[name] = Member(node, name, role, schema)
+        say("joined", f"site '{name}' is back with {schema.rows} rows ({role})")
+
+
+def offer(federation: FederationFile) -> dict[str, object]:
+    """What a site is asked to take part in."""
+    return {"algorithm": federation.algorithm, "settings": dict(federation.settings), "rounds": federation.rounds}
+
+
+def _welcome(
+    network: Network,
+    members: dict[int, Member],
+    node: int,
+    answer: Answer,
+    say: Say,
+    names: Mapping[int, str] | None,
+) -> None:
+    if answer.problem:
+        say("refused", f"a site did not join: {answer.problem}")
+        return
+    try:
+        schema = read_site_schema(answer.value["schema"])
+        member = Member(node, str(answer.value["site"]), str(answer.value["role"]), schema)
+    except (UserError, KeyError, TypeError) as error:
+        say("refused", f"a site did not join, because what it says cannot be read: {error}")
+        return
+    if member.role not in ROLES or schema.rows > MOST_ROWS:
+        say("refused", "a site did not join, because its role or its number of rows is none that there can be")
+        return
+    known_as = (names or {}).get(node, member.name)
+    if member.name != known_as:
+        why = f"its key was registered as '{known_as}.pub', and it calls itself '{member.name}'; the two must agree"
+        _turn_away(network, member, why, say)
+        return
+    if any(other.name == member.name for other in members.values()):
+        _turn_away(network, member, f"there is a site '{member.name}' already; give this one another name", say)
+        return
+    members[node] = member
+    say("joined", f"site '{member.name}' has joined with {schema.rows} rows ({member.role})")
+
+
+def _agreed(network: Network, members: dict[int, Member], say: Say) -> AgreedSchema | None:
+    """What the sites have in common; without it, those that have to mend something are told and leave."""
+    try:
+        return agree({m.name: m.schema for m in members.values() if m.schema is not None})
+    except SchemaConflict as conflict:
+        odd = [m for m in members.values() if m.name in conflict.sites] or list(members.values())
+        for member in odd:
+            members.pop(member.node)
+            _turn_away(network, member, str(conflict), say, conflict.column)
+        return None
+
+
+def _turn_away(network: Network, member: Member, why: str, say: Say, column: str | None = None) -> None:
+    say("refused", f"site '{member.name}' cannot take part: {why}")
+    network.ask([member.node], "notice", {"kind": "turned-away", "text": why, "column": column}, seconds=30.0)
+
+
+def _ordered(training: list[Member], evaluating: list[Member], agreed: AgreedSchema) -> Federated:
+    place = {name: number for number, name in enumerate(agreed.sites)}
+    in_order = sorted(training, key=lambda m: place[m.name]), sorted(evaluating, key=lambda m: place[m.name])
+    return Federated(tuple(in_order[0]), tuple(in_order[1]), agreed)
+
+
+def _missing(federation: FederationFile, training: list[Member], evaluating: list[Member], seconds: float) -> str:
+    here = ", ".join(f"'{m.name}'" for m in [*training, *evaluating]) or "none"
+    wanted = f"{federation.sites} training"
+    if federation.evaluating:
+        wanted += f" and {federation.evaluating} evaluating"
+    return (
+        f"after {seconds:g} s not all sites are there: {wanted} are waited for, and here are {here}; start the others, "
+        "wait longer (--wait), or lower 'sites' in the federation file"
+    )

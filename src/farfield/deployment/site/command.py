@@ -1,0 +1,233 @@
+"""`farfield client`: a site's SuperNode and the process with its rows, watched until the operator ends them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farfield.deployment.activity import Activity
+from farfield.deployment.credentials.verify import check_authority, check_private_key
+from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.flower.gate import READY
+from farfield.deployment.flower.processes import (
+    Process,
+    ProcessError,
+    alone,
+    environment,
+    free_port,
+    is_loopback,
+    wait_for_port,
+)
+from farfield.deployment.site import process as site_process
+from farfield.errors import UserError
+from farfield.records.atomic import write_json
+
+#: Seconds in which the site's process must have read its rows.
+READ_SECONDS = 600.0
+#: Seconds for the last reply to go out before the processes are ended.
+LAST_WORDS = 2.0
+#: Seconds in which Flower may take a node for connected that is not.
+STILL_CONNECTED = 75.0
+#: How Flower says that a key is not registered.
+_UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "failed to activate")
+#: The command that reads a site's rows and works on them; the state folder is added to it.
+WORKER = (sys.executable, "-m", "farfield.deployment.site.process")
+Tell = Callable[[dict[str, Any]], None]
+
+
+class ClientError(UserError):
+    """A site that cannot join, in one sentence for its operator."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """How a site knows its server, and how it is known; both None for an open server on loopback."""
+
+    authority: Path | None
+    key: Path | None
+
+    @property
+    def insecure(self) -> bool:
+        return self.authority is None
+
+
+def check_credentials(federation: FederationFile, credentials: Credentials) -> None:
+    """Refuse what cannot work, or must not, before anything is started."""
+    if credentials.insecure:
+        if not is_loopback(federation.host):
+            raise ClientError(
+                f"--insecure is for a server on this machine alone, and '{federation.server}' is not; ask its operator "
+                "for ca.crt and give it with --ca"
+            )
+        return
+    if credentials.key is None:
+        raise ClientError("a site needs its private key to be let in; make one with 'farfield certs node', give --key")
+    for path, what in ((credentials.authority, "--ca"), (credentials.key, "--key")):
+        if path is None or not path.is_file():
+            raise ClientError(f"there is no file '{path}' for {what}")
+    assert credentials.authority is not None
+    check_authority(credentials.authority)
+    check_private_key(credentials.key)
+
+
+def check_server(federation: FederationFile, credentials: Credentials, seconds: float) -> None:
+    """See that the server answers and is who it should be. Waits for one that is not there yet."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            with socket.create_connection((federation.host, federation.port), timeout=5.0) as plain:
+                if credentials.authority is None:
+                    _need_ready(plain, federation)
+                    return
+                context = ssl.create_default_context(cafile=str(credentials.authority))
+                with context.wrap_socket(plain, server_hostname=federation.host) as secured:
+                    _need_ready(secured, federation)
+                return
+        except ssl.SSLCertVerificationError as error:
+            raise ClientError(
+                f"the server at {federation.server} is not trusted: {error.verify_message}; it must have a certificate "
+                f"for '{federation.host}' that is signed by '{credentials.authority}'"
+            ) from None
+        except ssl.SSLError as error:
+            raise ClientError(f"what answers at {federation.server} does not speak TLS ({error.reason})") from None
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise ClientError(
+                    f"no server answers at {federation.server} ({error.strerror or error}); is it running, and is "
+                    "'server' in the federation file its address? With --wait SECONDS a site waits for it"
+                ) from None
+            time.sleep(0.5)
+
+
+def _need_ready(connection: socket.socket, federation: FederationFile) -> None:
+    """Raise ConnectionError while the server is still registering keys: a site that came now would be a stranger."""
+    connection.sendall(f"GET {READY} HTTP/1.1\r\nHost: {federation.server}\r\nConnection: close\r\n\r\n".encode())
+    answer = connection.recv(1000).decode(errors="replace").split("\r\n")[0]
+    if " 503" in answer:
+        raise ConnectionError("it is still starting")
+    if " 200" not in answer:
+        raise ClientError(f"what answers at {federation.server} is no farfield server")
+
+
+def join(
+    federation: FederationFile,
+    site: Path,
+    folder: Path,
+    credentials: Credentials,
+    *,
+    tell: Tell = lambda _: None,
+    stay: bool = False,
+    worker: Sequence[str] = WORKER,
+) -> None:
+    """Take part until the run is finished; with `stay`, in the next ones too. A server that was killed is waited for.
+
+    Raises ClientError when the site is turned away.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # its records quote the site's data where something went wrong
+    with alone(folder, f"another 'farfield client' is running with the state in '{folder}'; end it first"):
+        home = folder / "home"
+        home.mkdir(exist_ok=True)
+        secret = folder / "secret"
+        secret.unlink(missing_ok=True)
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+        runtime = folder / site_process.RUNTIME
+        runtime.unlink(missing_ok=True)
+        write_json(folder / site_process.SETTINGS, {"site": str(site.resolve()), "secret": str(secret)})
+        activity = Activity(folder)
+        activity.forget()
+        env = environment(home)
+        with Process("the site's process", [*worker, str(folder)], folder / "site.log", env) as rows:
+            _until_ready(rows, activity, tell)
+            port = free_port()
+            command = _supernode(federation, credentials, port, secret)
+            with _Node(command, folder / "node.log", env) as node:
+                wait_for_port("127.0.0.1", port, node)
+                write_json(runtime, {"address": f"127.0.0.1:{port}"})
+                _watch(federation, node, rows, activity, tell, stay)
+
+
+class _Node(Process):
+    """A SuperNode. After a power cut Flower takes it for connected for a minute and lets no second one in."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        self._again = command, log, env
+        self._until = time.monotonic() + STILL_CONNECTED
+        super().__init__("Flower's SuperNode", command, log, env)
+
+    def started_again(self) -> bool:
+        """Whether it was turned away for that reason, and has been started once more."""
+        if time.monotonic() > self._until or "failed to activate" not in self.last_words(20).lower():
+            return False
+        self.end()
+        time.sleep(5.0)
+        super().__init__("Flower's SuperNode", *self._again)
+        return True
+
+
+def _supernode(federation: FederationFile, credentials: Credentials, runtime: int, secret: Path) -> list[str]:
+    command = [sys.executable, "-m", "farfield.deployment.flower.supernode", "--superlink", federation.server]
+    command += ["--isolation", "process", "--host", "127.0.0.1", "--port", str(runtime)]
+    command += ["--superexec-auth-secret-file", str(secret)]
+    if credentials.authority is None:
+        return [*command, "--insecure"]
+    command += ["--root-certificates", str(credentials.authority.resolve())]
+    assert credentials.key is not None
+    return [*command, "--auth-supernode-private-key", str(credentials.key.resolve())]
+
+
+def _until_ready(worker: Process, activity: Activity, tell: Tell) -> None:
+    until = time.monotonic() + READ_SECONDS
+    while time.monotonic() < until:
+        worker.check()
+        for row in activity.news():
+            tell(row)
+            if row["kind"] == "ready":
+                return
+        time.sleep(0.05)
+    raise ProcessError(f"the site's process has not read its rows after {READ_SECONDS:g} s; see '{worker.log}'")
+
+
+def _watch(
+    federation: FederationFile, node: _Node, worker: Process, activity: Activity, tell: Tell, stay: bool
+) -> None:
+    while True:
+        for row in activity.news():
+            if row["kind"] in ("turned-away", "failed") and not (stay and row["kind"] == "failed"):
+                time.sleep(LAST_WORDS)
+                raise ClientError(str(row["text"]))
+            tell(row)
+            if row["kind"] == "finished" and not stay:
+                time.sleep(LAST_WORDS)
+                return
+        worker.check()
+        if node.code is not None:
+            if not node.started_again():
+                raise ClientError(_why_left(federation, node))
+            tell(
+                {
+                    "kind": "waiting",
+                    "text": "the server does not let this site in yet, because it does not know its key or still takes "
+                    "it for connected; trying again",
+                }
+            )
+        time.sleep(0.2)
+
+
+def _why_left(federation: FederationFile, node: Process) -> str:
+    words = node.last_words(14)
+    if any(sign in words.lower() for sign in _UNKNOWN_KEY):
+        return (
+            f"the server at {federation.server} does not know this site's key, another client is connected with it, or "
+            "this machine's clock is wrong; send the server's operator the .pub file, to be given with --key"
+        )
+    return f"Flower's SuperNode has ended with code {node.code}; the end of '{node.log}': {words}"

@@ -1,0 +1,68 @@
+"""What a method keeps at a site between rounds, on its disk: it outlives the process and a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from farfield.errors import UserError
+from farfield.federation.flower.node import Keeping
+from farfield.records.atomic import write_atomic
+
+_PARTS = ("kept", "staged", "before")
+
+
+def state_file(folder: Path, run: str) -> Path:
+    """Where the state of a run lies; runs are named by the server, so the name is not used as a path."""
+    return folder / f"state-{hashlib.sha256(run.encode()).hexdigest()[:32]}.safetensors"
+
+
+def load_state(path: Path) -> Keeping:
+    """The state that a site has of a run: an empty one if it has none yet."""
+    if not path.exists():
+        return Keeping()
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads(file.metadata()["farfield"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, this is no mapping
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"the site's state in '{path}' is damaged ({error}); remove the file to go on without it, which is not the "
+            "same run any more"
+        ) from error
+    parts = {part: _part(tensors, part) for part in _PARTS}
+    return Keeping(
+        kept=parts["kept"],
+        staged=parts["staged"] if about["staged"] else None,
+        round=int(about["round"]),
+        attempt=str(about["attempt"]),
+        before=parts["before"] if about["before"] else None,
+        mark=str(about["mark"]),
+        kept_round=int(about["kept_round"]),
+    )
+
+
+def save_state(path: Path, keeping: Keeping) -> None:
+    """Write all of it, or nothing."""
+    parts = {"kept": keeping.kept, "staged": keeping.staged or {}, "before": keeping.before or {}}
+    # safetensors refuses tensors that share memory, and two names may well hold one tensor here.
+    tensors = {f"{part}/{name}": t.clone().contiguous() for part, named in parts.items() for name, t in named.items()}
+    about = {
+        "round": keeping.round,
+        "attempt": keeping.attempt,
+        "mark": keeping.mark,
+        "kept_round": keeping.kept_round,
+        "staged": keeping.staged is not None,
+        "before": keeping.before is not None,
+    }
+    write_atomic(path, save(tensors, metadata={"farfield": json.dumps(about)}))
+
+
+def _part(tensors: dict[str, Tensor], part: str) -> dict[str, Tensor]:
+    prefix = f"{part}/"
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,309 @@
+"""What a bench is to do, resolved and checked before any work: the plan is what a run folder is identified by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict
+
+from farfield.algorithms import AlgorithmError, FedAvg, build
+from farfield.runs.row_checks import check_rows
+from farfield.runs.settings import (
+    PlanError,
+    augmentation,
+    local_epochs_in_all,
+    model_spec,
+    positive,
+    resolve,
+    seed_numbers,
+    share,
+    sort_settings,
+    synchronise,
+    validation_share,
+)
+from farfield.models import ModelSpec, build_model
+from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
+from farfield.protocol.selection import RULES, rule_named
+from farfield.tasks.augment import NONE
+from farfield.tasks.clients.partition import Partition, make_clients
+from farfield.tasks.task import Task
+
+DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
+DEFAULT_RULES = ("source-validation", "last", "oracle")
+DEFAULT_ROUNDS = 30
+LONGEST_NAME = 80
+#: With fewer validation rows than this, over all sources, a bench says what that does to the choice of rounds.
+FEW_VALIDATION_ROWS = 50
+#: Evaluations that a run makes when nobody says how often.
+EVALUATIONS = 15
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. `held_out` is None when every domain trains; `inner` is one more held out, for nested selection."""
+
+    algorithm: str
+    held_out: str | None
+    seed: int
+    inner: str | None = None
+
+    def folder(self, sweep: Path) -> Path:
+        assert self.held_out is not None
+        path = sweep / "runs" / self.algorithm / folder_name(self.held_out)
+        if self.inner is not None:
+            path = path / f"inner-{folder_name(self.inner)}"
+        return path / f"seed-{self.seed}"
+
+    def __str__(self) -> str:
+        held_out = " and ".join(d for d in (self.held_out, self.inner) if d is not None) or "nothing"
+        return f"{self.algorithm}, {held_out} held out, seed {self.seed}"
+
+
+def folder_name(domain: str) -> str:
+    """A domain's name as one path part that any file system takes, whatever the name is."""
+    name = quote(domain, safe=" ").replace(".", "%2E") if domain.startswith(".") else quote(domain, safe=" ")
+    if not name or len(name) > LONGEST_NAME:
+        name = f"{name[:LONGEST_NAME]}~{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
+    return name
+
+
+class Plan(BaseModel):
+    """Everything that decides a bench's numbers. How many processes compute them is not part of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str
+    #: The hash of the task's data: a bench does not go on with other data than it began with.
+    data: str
+    kind: str
+    algorithms: tuple[str, ...]
+    held_out: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rounds: int
+    #: Rounds of each method: more for one that makes a single step a round, so that local steps are equal.
+    rounds_of: dict[str, int]
+    partition: str
+    clients: int | None
+    cohort: int | None
+    #: A share of the rows, or "official" for the data set's own split.
+    validation: float | Literal["official"]
+    evaluate_every: int
+    rules: tuple[str, ...]
+    quorum: float
+    deadline: float | None
+    #: What is done to the images of training batches.
+    augment: str = NONE
+    model: ModelSpec
+    settings: dict[str, dict[str, Any]]
+    #: What the reader of the data did on its own account.
+    notes: tuple[str, ...] = ()
+
+    def jobs(self, task: Task) -> Iterator[Job]:
+        """All runs, so ordered that a part of them is already a fair comparison."""
+        nested = any(RULES[r].needs_inner for r in self.rules)
+        for seed in self.seeds:
+            for held_out in self.held_out:
+                for algorithm in self.algorithms:
+                    yield Job(algorithm, held_out, seed)
+                    if nested:
+                        for inner in task.domain_names:
+                            if inner != held_out:
+                                yield Job(algorithm, held_out, seed, inner)
+
+    def every(self, name: str) -> int:
+        """Rounds between evaluations of a method: as many evaluations for all."""
+        return self.evaluate_every * self.rounds_of[name] // self.rounds
+
+    def algorithm(self, name: str) -> FedAvg:
+        return build(name, self.settings[name], self.rounds_of[name])
+
+    def spec_for(self, algorithm: FedAvg) -> ModelSpec:
+        """The model with what this method needs of it."""
+        if algorithm.representation == "plain":
+            return self.model
+        return self.model.model_copy(update={"representation": algorithm.representation})
+
+    def job_config(self, job: Job) -> dict[str, Any]:
+        """What one run's folder says of it."""
+        config = self.model_dump(
+            mode="json", exclude={"algorithms", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
+        )
+        return {
+            **config,
+            "rounds": self.rounds_of[job.algorithm],
+            "evaluate_every": self.every(job.algorithm),
+            "algorithm": job.algorithm,
+            "held_out": job.held_out,
+            "inner": job.inner,
+            "seed": job.seed,
+            "settings": self.settings[job.algorithm],
+            "model": self.spec_for(self.algorithm(job.algorithm)).model_dump(mode="json"),
+        }
+
+
+def make_plan(
+    task: Task,
+    *,
+    algorithms: Sequence[str] | None = None,
+    held_out: Sequence[str] | None = None,
+    seeds: int | Sequence[int] = 3,
+    rounds: int | None = None,
+    communications: int | Sequence[int] | None = None,
+    partition: str | None = None,
+    clients: int | None = None,
+    cohort: int | None = None,
+    validation: float | str = 0.1,
+    evaluate_every: int | None = None,
+    rules: Sequence[str] | None = None,
+    quorum: float = 0.5,
+    deadline: float | None = None,
+    equal_steps: bool = True,
+    all_train: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
+
+    `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step a
+    round (FedSGD, FedILC) as many rounds as the others make steps.
+    `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
+    """
+    try:
+        chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
+        settings = dict(settings or {})
+        augment = augmentation(task, settings.pop("augment", None))
+        model_settings, method_settings = sort_settings(settings, chosen)
+        if communications is not None and not isinstance(communications, int) and rounds is not None:
+            raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
+        rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
+        by_epochs = communications is not None
+        resolved = {name: resolve(name, task.defaults, method_settings[name], by_epochs) for name in chosen}
+        budget = local_epochs_in_all(communications, rounds)
+        if communications is not None:
+            rounds, resolved = synchronise(communications, rounds, resolved, method_settings)
+        if partition is None and clients is None:
+            # Together or not at all: a hundred clients suit this task's own partition only.
+            partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
+            cohort = cohort if cohort is not None else task.defaults.get("cohort")
+        every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
+        plan = Plan(
+            task=task.name,
+            data=" ".join(part for part in (task.data_hash, task.fingerprint) if part),
+            kind=task.kind,
+            algorithms=chosen,
+            held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
+            seeds=seed_numbers(seeds),
+            rounds=rounds,
+            rounds_of=dict.fromkeys(chosen, rounds),
+            partition=partition or ("split" if clients is not None else "domain"),
+            clients=clients,
+            cohort=cohort,
+            validation=validation_share(validation),
+            evaluate_every=positive("evaluate_every", every),
+            rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
+            quorum=share("quorum", quorum),
+            deadline=deadline if deadline is None else positive("deadline", deadline),
+            augment=augment,
+            model=model_spec(task, model_settings),
+            settings=resolved,
+            notes=task.notes,
+        )
+        _check_representation(plan, model_settings)
+        validated = _check_against(plan, task)
+        plan = plan.model_copy(update={"notes": (*plan.notes, *_validation_notes(plan, task, validated))})
+        if equal_steps:
+            plan = _with_equal_steps(plan, task, budget)
+    except (AlgorithmError, ProtocolError, ValueError) as error:
+        raise error if isinstance(error, PlanError) else PlanError(_sentence(error)) from error
+    return plan
+
+
+def _with_equal_steps(plan: Plan, task: Task, budget: Callable[[Any], int]) -> Plan:
+    made = make_clients(
+        source_domains(task, plan.held_out[:1]),
+        partition=Partition.parse(plan.partition),
+        clients=plan.clients,
+        validation=plan.validation,
+        seed=0,
+        kind=task.kind,
+    )
+    rows = int(made.train_sizes.double().mean().ceil())
+    rounds_of = {}
+    for name in plan.algorithms:
+        algorithm = plan.algorithm(name)
+        p = algorithm.params
+        batches = -(-rows // p.batch_size) if p.batch_size else 1
+        steps = plan.rounds * p.local_steps if p.local_steps else batches * budget(p)
+        rounds_of[name] = steps if algorithm.single_step else plan.rounds
+    return plan.model_copy(update={"rounds_of": rounds_of})
+
+
+def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
+    for name in plan.algorithms:
+        needed = plan.algorithm(name).representation
+        if given.get("representation") == "plain" and needed != "plain":
+            raise PlanError(
+                f"{name} needs a {needed} representation and gets one by itself; leave model.representation=plain away"
+            )
+
+
+def _validation_notes(plan: Plan, task: Task, rows: int) -> tuple[str, ...]:
+    """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
+    if "source-validation" not in plan.rules or task.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
+        return ()
+    more = isinstance(plan.validation, float) and plan.validation < 0.3
+    return (
+        f"source-validation chooses rounds by {rows} rows in all, of which one is {100 / rows:.1f} points: compare "
+        f"with the rule 'last'{', or give more rows with --validation 0.3' if more else ''}",
+    )
+
+
+def _check_against(plan: Plan, task: Task) -> int:
+    """What can only be seen with the data: rows that can be used, partitions that fit, cohorts that exist.
+
+    Returns the number of validation rows, where it is smallest.
+    """
+    fewest = sum(len(domain) for domain in task.domains)
+    for domain in task.domains:
+        check_rows(domain, task, plan.model)
+    if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
+        raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
+    algorithms = {name: plan.algorithm(name) for name in plan.algorithms}
+    for algorithm in algorithms.values():
+        build_model(plan.spec_for(algorithm), seed=0)
+    nested = "leave-one-domain-out" in plan.rules
+    for held_out in plan.held_out or [None]:
+        sources = source_domains(task, [held_out] if held_out is not None else [])
+        partition = Partition.parse(plan.partition)
+        made = make_clients(
+            sources, partition=partition, clients=plan.clients, validation=plan.validation, seed=0, kind=task.kind
+        )
+        fewest = min(fewest, int(made.validation_sizes.sum()))
+        if plan.cohort is not None and not 1 <= plan.cohort <= len(made):
+            raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {len(made)} clients; use 1 to {len(made)}")
+        if nested and plan.cohort is not None and plan.clients is None and plan.cohort >= len(made):
+            raise PlanError(
+                f"the rule 'leave-one-domain-out' trains inner runs with {len(made) - 1} clients, too few for a cohort "
+                f"of {plan.cohort}"
+            )
+        for algorithm in algorithms.values():
+            cohort = 1 if algorithm.pooled else plan.cohort or len(made)
+            algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
+            if algorithm.server is not None:
+                algorithm.server.check_server(cohort)
+    return fewest
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def check_counts(workers: int | None, parallel: int | None, checkpoint_every: int) -> None:
+    """Refuse numbers of processes that cannot work, before a folder is made."""
+    for name, value in (("workers", workers), ("parallel", parallel), ("checkpoint_every", checkpoint_every)):
+        if value is not None and value < 1:
+            raise PlanError(f"{name} must be at least 1, not {value}")

@@ -1,0 +1,303 @@
+"""The rounds of a run, on whatever engine: resumed from a checkpoint, evaluated, recorded, and its result.
+
+Nothing here knows where the clients' rows are: a bench has them all, a server in a deployment has none.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import resource
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+from farfield.algorithms import FedAvg, State
+from farfield.runs.plan import Job
+from farfield.runs.checkpoint import from_tensors, to_tensors
+from farfield.federation.engine import Engine
+from farfield.models.threads import one_thread
+from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Traffic
+from farfield.models import hash_states
+from farfield.protocol.cohort import cohort, validation_clients
+from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+
+#: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
+VALIDATION_CLIENTS = 100
+#: A federation that misses its quorum this often in a row is not coming back by itself.
+MISSED_ROUNDS = 3
+#: Seconds between signs of life within a round.
+TELL_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is, for whoever watches."""
+
+    job: Job
+    round: int
+    rounds: int
+    loss: float | None = None
+    validation: float | None = None
+    #: Inside a round: what the clients are asked, how many have answered, and how many were asked.
+    phase: str | None = None
+    answered: int = 0
+    asked: int = 0
+
+
+Watch = Callable[[Progress], None]
+OnBetter = Callable[[State, float], None]
+#: How a state does on the held-out domain, by metric.
+Measure = Callable[[State], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a run is, and how often something is done in it."""
+
+    rounds: int
+    #: Rounds between evaluations; the last round is always evaluated.
+    evaluate_every: int
+    #: Rounds between checkpoints; 1 loses nothing that was finished.
+    checkpoint_every: int
+    #: Clients drawn for a round; None for all.
+    cohort: int | None
+    #: What is predicted, "classification" or "regression": it says which validation figure is the better one.
+    kind: str
+
+
+def open_run(records: RunFolder, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Make the folder a run's, or see that it is this one's. The result, if the run is finished already."""
+    if not records.exists:
+        records.create(config)
+        return None
+    changed = difference(records.config, config)
+    if changed:
+        raise RecordsError(f"'{records.path}' holds another run: {changed}")
+    return records.result
+
+
+class Rounds:
+    """A run from its last checkpoint to its end.
+
+    `validating` are the clients that have validation rows, with their domains. `measure` looks at the held-out domain;
+    what it gives is sealed, unless the job holds out an inner domain, on which choices may be made. `engine` names the
+    engine, for the record: a run may be resumed on another one, and its result names both.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        course: Schedule,
+        records: RunFolder,
+        algorithm: FedAvg,
+        fed: Engine,
+        validating: Mapping[int, str],
+        *,
+        engine: str,
+        measure: Measure | None = None,
+        facts: Mapping[str, Any] | None = None,
+        watch: Watch = lambda _: None,
+        on_better: OnBetter = lambda state, validation: None,
+    ) -> None:
+        self.job, self.course, self.records = job, course, records
+        self.algorithm, self.fed, self.measure = algorithm, fed, measure
+        self.watch, self.on_better = watch, on_better
+        #: What the result says besides what happened: the task, the normalisation.
+        self.facts = dict(facts or {})
+        self.engines = [engine]
+        self.validating = validation_clients(job.seed, validating, VALIDATION_CLIENTS)
+        self.domains = {validating[c] for c in self.validating}
+        self.seconds = self.server_seconds = 0.0
+        self.missed = 0
+        self.validation: float | None = None
+        self.lower_is_better = course.kind == "regression"
+        self.headline = "loss" if self.lower_is_better else "accuracy"
+        self.best = -math.inf
+        self.loss: float | None = None
+        self.begun, self.told = 0, -math.inf
+        fed.heard = self._heard
+
+    def _heard(self, phase: str, answered: int, asked: int) -> None:
+        """Pass a client's answer on to whoever watches, but not more often than anybody can read."""
+        now = time.monotonic()
+        if now - self.told >= TELL_EVERY:
+            self.told = now
+            rounds = self.course.rounds
+            self.watch(Progress(self.job, self.begun, rounds, self.loss, self.validation, phase, answered, asked))
+
+    def to_the_end(self, state: State) -> dict[str, Any]:
+        """Run what is left of it, write everything down, and return the result."""
+        state = self._resumed(state)
+        with one_thread():
+            while state.round < self.course.rounds:
+                started = time.perf_counter()
+                state = self._round(state)
+                self.seconds += time.perf_counter() - started
+                if state.round % self.course.checkpoint_every == 0 or state.round == self.course.rounds:
+                    self._save(state)
+        if self.best == -math.inf:  # no round had the validation of all domains, and some model must be kept
+            self.on_better(state, math.nan if self.validation is None else self.validation)
+        result = self._result(state)
+        self.records.finish(result)
+        return result
+
+    def _resumed(self, fresh: State) -> State:
+        checkpoint = self.records.resumable()
+        self.records.rewind(checkpoint.round if checkpoint else 0)
+        if checkpoint is None:
+            return fresh
+        state, self.fed.states = from_tensors(fresh, checkpoint.tensors, checkpoint.round)
+        self.fed.traffic = Traffic(**checkpoint.meta["traffic"])
+        self.seconds, self.server_seconds = checkpoint.meta["seconds"], checkpoint.meta["server_seconds"]
+        self.missed = checkpoint.meta["missed"]
+        self.fed.skipped = set(checkpoint.meta.get("skipped", ()))  # clients that keep their state forget these
+        self.fed.accepted = {int(client): mark for client, mark in checkpoint.meta.get("accepted", {}).items()}
+        self.engines = list(dict.fromkeys([*checkpoint.meta.get("engines", ()), *self.engines]))
+        for row in self.records.rounds():
+            if "validation" in row:
+                self._is_better(row["validation"])
+        return state
+
+    def _save(self, state: State) -> None:
+        meta = {
+            "traffic": asdict(self.fed.traffic),
+            "seconds": self.seconds,
+            "server_seconds": self.server_seconds,
+            "missed": self.missed,
+            "engines": self.engines,
+            "skipped": sorted(self.fed.skipped),
+            "accepted": {str(client): mark for client, mark in self.fed.accepted.items()},
+        }
+        self.records.save_checkpoint(Checkpoint(state.round, to_tensors(state, self.fed.states), meta))
+
+    def _round(self, state: State) -> State:
+        number = state.round + 1
+        clients = cohort(self.job.seed, number, self.fed.clients, self.course.cohort)
+        self.begun = state.round
+        self.fed.begin(number, clients)
+        started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
+        try:
+            after = self.algorithm.round(self.fed, state)
+            self.missed = 0
+        except QuorumMissed as problem:
+            self.missed += 1
+            self.fed.discard()
+            if self.missed >= MISSED_ROUNDS:
+                raise FederationError(f"{problem}, {self.missed} rounds in a row") from problem
+            self.fed.events.append(Event("round-skipped", number, str(problem)))
+            after = replace(state, round=number, diagnostics={}, notes=())
+        finally:
+            self._record_events()
+        self.server_seconds += time.perf_counter() - started - (self.fed.traffic.waiting_seconds - waited)
+        for note in after.notes:
+            self.fed.events.append(Event("note", number, note))
+        self._record_events()
+        diagnostics = _finite(after.diagnostics)
+        loss = diagnostics.pop("loss", None)
+        row: dict[str, Any] = {"round": number, "clients": len(clients), "loss": loss, "diagnostics": diagnostics}
+        if number % self.course.evaluate_every == 0 or number == self.course.rounds:
+            row |= self._evaluate(after, number)
+        self.records.add_round(row)
+        self.loss, self.told = row.get("loss"), time.monotonic()
+        self.watch(Progress(self.job, number, self.course.rounds, self.loss, self.validation))
+        return after
+
+    def _evaluate(self, state: State, number: int) -> dict[str, Any]:
+        try:
+            replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
+        except NobodyReplied as problem:
+            if number == self.course.rounds:
+                raise
+            self.fed.events.append(Event("not-evaluated", number, str(problem)))
+            self._record_events()
+            return {}
+        by_domain = validation_by_domain(replies)
+        self._record_events()
+        if self._is_better(by_domain):
+            assert self.validation is not None
+            self.on_better(state, self.validation)
+        if self.measure is None:
+            return {"validation": by_domain}
+        metrics = self.measure(state)
+        self._record_events()
+        if self.job.inner is not None:
+            return {"validation": by_domain, "inner": _finite(metrics)}
+        self.records.add_target(number, _finite(metrics))
+        return {"validation": by_domain}
+
+    def _is_better(self, by_domain: Mapping[str, Mapping[str, float]]) -> bool:
+        """Note the mean validation over domains; whether it is the best so far.
+
+        As in the rule 'source-validation', a round in which a domain did not reply cannot win.
+        """
+        self.validation = sum(d[self.headline] for d in by_domain.values()) / len(by_domain)
+        if set(by_domain) != self.domains:
+            return False
+        score = -self.validation if self.lower_is_better else self.validation
+        better = score > self.best
+        self.best = max(self.best, score)
+        return better
+
+    def _record_events(self) -> None:
+        for event in self.fed.events:
+            self.records.add_event({k: v for k, v in asdict(event).items() if v is not None})
+        self.fed.events.clear()
+
+    def _result(self, state: State) -> dict[str, Any]:
+        traffic = self.fed.traffic
+        return {
+            "algorithm": self.job.algorithm,
+            "held_out": self.job.held_out,
+            "inner": self.job.inner,
+            "seed": self.job.seed,
+            **self.facts,
+            "engine": ", ".join(self.engines),
+            "rounds": state.round,
+            "clients": self.fed.clients,
+            "local_steps": traffic.local_steps,
+            "samples": traffic.examples,
+            "bytes_up": sum(traffic.bytes_up.values()),
+            "bytes_down": sum(traffic.bytes_down.values()),
+            "bytes_up_by_phase": traffic.bytes_up,
+            "bytes_down_by_phase": traffic.bytes_down,
+            "seconds": round(self.seconds, 4),
+            "server_seconds": round(self.server_seconds, 4),
+            "peak_memory_mb": peak_memory_mb(),
+            "events": len(self.records.events()),
+            "versions": {name: version(name) for name in ("farfield", "torch", "numpy")}
+            | {"python": platform.python_version()},
+            "model_sha256": hash_states(self.algorithm.models(state)),
+        }
+
+
+def validation_by_domain(replies: Replies) -> dict[str, dict[str, float]]:
+    """Validation metrics of each source domain, over the rows of all its clients."""
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: {"loss": 0.0, "accuracy": 0.0, "n": 0.0})
+    for reply in replies:
+        rows = float(reply.values["rows"])
+        if rows:
+            entry = sums[reply.domain]
+            entry["n"] += rows
+            for name in ("loss", "accuracy"):
+                entry[name] += rows * float(reply.values[name])
+    return {
+        domain: {"loss": entry["loss"] / entry["n"], "accuracy": entry["accuracy"] / entry["n"], "n": entry["n"]}
+        for domain, entry in sums.items()
+    }
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no NaN: a value that is not finite is recorded as null."""
+    return {name: float(v) if math.isfinite(v) else None for name, v in values.items()}
+
+
+def peak_memory_mb() -> float:
+    """The most memory that this process or one of its workers has held."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    usage = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return round(usage * unit / 2**20, 1)

@@ -1,0 +1,117 @@
+"""A sweep on Flower's simulation: one simulation serves all its runs, because starting one takes seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farfield.algorithms import parts
+from farfield.runs.single_run import Assembly, EngineFactory
+from farfield.runs.plan import Plan
+from farfield.runs.settings import PlanError
+from farfield.runs.simulation.shared_rows import SharedRows
+from farfield.runs.simulation.node import app
+from farfield.federation.engine import NO_REPLY
+from farfield.federation.execution import Outcome
+from farfield.federation.flower.assignment import Assignment
+from farfield.federation.flower.engine import FlowerFederation, Node
+from farfield.federation.flower.ray_grid import PROCESS_ENDED, Simulation
+from farfield.models import ModelState
+from farfield.tasks.task import Task
+
+#: Clients beyond so many share nodes: Flower looks through all nodes for every message.
+MOST_NODES = 100
+#: Seconds that messages may spend on their way: a client's deadline is for its work.
+GRACE_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def simulated(plan: Plan, task: Task, workers: int) -> Iterator[EngineFactory]:
+    """A simulation for the runs of a plan, with so many processes for the nodes."""
+    methods = own_methods(plan)  # refused before anything is started
+    nodes = min(plan.clients or len(task.domains), MOST_NODES)
+    with Simulation(app, nodes, workers) as simulation, engine_on(simulation, methods) as factory:
+        yield factory
+
+
+@contextlib.contextmanager
+def engine_on(simulation: Simulation, methods: Mapping[str, Any]) -> Iterator[EngineFactory]:
+    """Federations in a simulation that is there; their rows lie in a folder of its own until the end."""
+    folder = Path(tempfile.mkdtemp(prefix="farfield-rows-"))
+    try:
+        shelf = SharedRows(folder)
+        yield EngineFactory("flower", lambda run: _SimulatedFederation(run, simulation, shelf, methods))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _SimulatedFederation(FlowerFederation):
+    """The clients of a run in a simulation: client n is any node, with the rows of client n."""
+
+    def __init__(self, run: Assembly, simulation: Simulation, shelf: SharedRows, methods: Mapping[str, Any]) -> None:
+        self._simulation, self._shelf, self._name = simulation, shelf, uuid.uuid4().hex
+        data = shelf.put_run(self._name, run.data, run.plan.augment)
+        assignment = Assignment(
+            run=self._name,
+            algorithm=run.job.algorithm,
+            settings=run.plan.settings[run.job.algorithm],
+            rounds=run.plan.rounds_of[run.job.algorithm],
+            model=run.model.spec,
+            seed=run.job.seed,
+            data={**data, "methods": methods, "deadline": run.plan.deadline},
+        )
+        ids = simulation.nodes
+        population = run.population
+        nodes = [Node(ids[n % len(ids)], str(n), population.domain_of(n)) for n in range(len(population))]
+        super().__init__(
+            simulation,
+            nodes,
+            run.model.layout,
+            assignment,
+            quorum=run.plan.quorum,
+            deadline=run.plan.deadline,
+            travelling=True,
+            at_once=simulation.workers,
+            grace=GRACE_SECONDS,
+        )
+
+    def _outcomes(
+        self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
+    ) -> Iterator[Outcome]:
+        self._simulation.mend()
+        started = time.monotonic()
+        for outcome in super()._outcomes(phase, model, shared, clients):
+            if PROCESS_ENDED.search(outcome.detail):
+                # A node that is at work past its deadline ends its process: Flower would wait for it for ever.
+                late = self._deadline is not None and time.monotonic() > started + self._deadline
+                outcome.problem = NO_REPLY.format(self._deadline) if late else "the process that ran it ended"
+                self._simulation.damaged = True
+            yield outcome
+
+    def close(self) -> None:
+        self._shelf.drop_run(self._name)
+
+
+def own_methods(plan: Plan) -> dict[str, dict[str, str]]:
+    """Where the nodes find those methods of a plan that are not farfield's."""
+    found = {}
+    halves = [parts(algorithm) for algorithm in plan.algorithms]
+    for method in {method for client, servers in halves for method in (client, *servers)}:
+        module = method.__module__
+        if module.startswith("farfield."):
+            continue
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if module == "__main__" or file is None:
+            raise PlanError(
+                f"'{method.name}' is defined in the running program, where the nodes of a simulation cannot import it; "
+                "put it into a file of its own and name that with --use, or farfield.algorithms.use() in Python"
+            )
+        found[method.name] = {"module": module, "file": str(Path(file).resolve())}
+    return found

@@ -1,0 +1,234 @@
+"""All runs of a plan: several at a time, each in its own process, and only the ones that are missing."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from farfield.runs.single_run import LOCAL, EngineFactory, run_job
+from farfield.runs.plan import Job, Plan
+from farfield.runs.rounds import Progress
+from farfield.federation.workers import die_with
+from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
+from farfield.records.atomic import write_json
+from farfield.records.bench_folder import BENCH, DATA, FAILURE
+from farfield.tasks.summary import summarise
+from farfield.tasks.task import Task
+
+
+class Observer(Protocol):
+    """Whoever watches a sweep: the command line's progress display, or nobody."""
+
+    def begin(self, total: int, done: int) -> None: ...
+    def progress(self, progress: Progress) -> None: ...
+    def finished(self, job: Job, error: str | None) -> None: ...
+
+
+class Silent:
+    def begin(self, total: int, done: int) -> None:
+        pass
+
+    def progress(self, progress: Progress) -> None:
+        pass
+
+    def finished(self, job: Job, error: str | None) -> None:
+        pass
+
+
+@contextmanager
+def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> Iterator[None]:
+    """Make the output folder ready and be the only one to write to it, or say in one sentence why that cannot be."""
+    with ExitStack() as held:
+        if (out / BENCH).exists():
+            held.enter_context(sole_writer(out, patience=0.0))
+            _prepare(plan, out, resume=resume, fresh=fresh)
+        else:
+            _prepare(plan, out, resume=resume, fresh=fresh)
+            held.enter_context(sole_writer(out, patience=0.0))
+        yield
+
+
+def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
+    config = plan.model_dump(mode="json")
+    if fresh and (out / BENCH).exists():
+        _remove_sweep(out)
+        write_config(out / BENCH, config)
+        return
+    if not (out / BENCH).exists():
+        if out.exists() and not out.is_dir():
+            raise RecordsError(f"'{out}' is a file; give a folder for --out")
+        if out.exists() and any(out.iterdir()):
+            raise RecordsError(f"'{out}' is not empty and holds no bench; choose another folder for --out")
+        if resume:
+            raise RecordsError(f"there is no bench in '{out}' to resume; leave --resume away to start one")
+        out.mkdir(parents=True, exist_ok=True)
+        write_config(out / BENCH, config)
+        return
+    # Notes are words about the data, whose hash is compared: another version may put them otherwise.
+    before, now = ({k: v for k, v in of.items() if k != "notes"} for of in (read_config(out / BENCH), config))
+    changed = difference(before, now)
+    if changed:
+        what = "cannot resume it with another configuration" if resume else "holds another bench"
+        way = "leave the setting as it was and add --resume, replace it with --fresh, or choose another --out"
+        raise RecordsError(f"'{out}' {what}: {changed}; {way}")
+    if not resume:
+        raise RecordsError(
+            f"'{out}' holds this bench already; add --resume to go on or --fresh to replace it, or choose another --out"
+        )
+
+
+def _remove_sweep(out: Path) -> None:
+    """Remove what a bench wrote, and nothing else that may lie in the folder.
+
+    The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
+    """
+    shutil.rmtree(out / "runs", ignore_errors=True)
+    for name in (BENCH, DATA, "report.html"):
+        (out / name).unlink(missing_ok=True)
+
+
+def missing_jobs(plan: Plan, task: Task, out: Path) -> list[Job]:
+    """The runs that have no result yet."""
+    return [job for job in plan.jobs(task) if RunFolder(job.folder(out)).result is None]
+
+
+def run_sweep(
+    plan: Plan,
+    task: Task,
+    out: Path,
+    *,
+    parallel: int = 1,
+    engine: EngineFactory = LOCAL,
+    checkpoint_every: int = 10,
+    observer: Observer | None = None,
+) -> dict[Job, str]:
+    """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
+    observer = observer or Silent()
+    write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
+    missing = missing_jobs(plan, task, out)
+    total = len(list(plan.jobs(task)))
+    observer.begin(total, total - len(missing))
+
+    def run(job: Job, watch: Callable[[Progress], None]) -> None:
+        run_job(plan, task, job, job.folder(out), engine=engine, checkpoint_every=checkpoint_every, watch=watch)
+
+    if parallel == 1 or len(missing) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        failures = _one_by_one(missing, run, observer)
+    else:
+        failures = _side_by_side(missing, run, observer, parallel)
+    for job in missing:
+        path = job.folder(out) / FAILURE
+        if job in failures:
+            write_json(path, {"error": failures[job]})
+        else:
+            path.unlink(missing_ok=True)
+    return failures
+
+
+Run = Callable[[Job, Callable[[Progress], None]], None]
+
+
+def _one_by_one(jobs: list[Job], run: Run, observer: Observer) -> dict[Job, str]:
+    failures: dict[Job, str] = {}
+    for job in jobs:
+        try:
+            run(job, observer.progress)
+        except Exception as error:  # one failing run must not cost the others
+            failures[job] = f"{type(error).__name__}: {error}"
+        observer.finished(job, failures.get(job))
+    return failures
+
+
+@dataclass
+class _Child:
+    job: Job
+    process: BaseProcess
+    connection: Connection
+    error: str | None = None
+    done: bool = False
+
+
+def _side_by_side(jobs: list[Job], run: Run, observer: Observer, parallel: int) -> dict[Job, str]:
+    context = multiprocessing.get_context("fork")
+    waiting = list(reversed(jobs))
+    running: list[_Child] = []
+    failures: dict[Job, str] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < parallel:
+                job = waiting.pop()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(job, run, theirs, os.getpid()))
+                process.start()
+                theirs.close()
+                running.append(_Child(job, process, ours))
+            ready = wait([c.connection for c in running])
+            for child in [c for c in running if c.connection in ready]:
+                if _hear(child, observer):
+                    continue
+                child.process.join()
+                child.connection.close()
+                running.remove(child)
+                if not child.done:
+                    failures[child.job] = child.error or f"its process ended with exit code {child.process.exitcode}"
+                observer.finished(child.job, failures.get(child.job))
+    finally:
+        for child in running:
+            child.process.terminate()
+        for child in running:
+            child.process.join()
+    return failures
+
+
+def _hear(child: _Child, observer: Observer) -> bool:
+    """Take one message; False when the child has nothing more to say."""
+    try:
+        message = json.loads(child.connection.recv_bytes())
+    except EOFError:
+        return False
+    if "error" in message:
+        child.error = message["error"]
+    elif "done" in message:
+        child.done = True
+    else:
+        observer.progress(Progress(job=child.job, **message))
+    return True
+
+
+def _child(job: Job, run: Run, connection: Connection, parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    die_with(parent)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+
+    def tell(message: dict[str, Any]) -> None:
+        try:
+            connection.send_bytes(json.dumps(message).encode())
+        except OSError:  # the parent is gone, and with it the reason to go on
+            os._exit(1)
+
+    def watch(progress: Progress) -> None:
+        tell({k: v for k, v in asdict(progress).items() if k != "job"})
+
+    try:
+        run(job, watch)
+        tell({"done": True})
+    except Exception as error:
+        detail = traceback.format_exc()
+        tell({"error": f"{type(error).__name__}: {error}"})
+        if os.environ.get("FARFIELD_DEBUG"):
+            print(detail, flush=True)
+    connection.close()

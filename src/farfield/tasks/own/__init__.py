@@ -1,1 +1,0 @@
-"""Bring your own: tables, arrays and folders of images become tasks."""

@@ -1,0 +1,1 @@
+"""Bring your own data: tables, arrays and folders of images become tasks."""

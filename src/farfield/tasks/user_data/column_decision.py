@@ -1,0 +1,117 @@
+"""What a column becomes, decided from what each site says of it: the same code for one joined table and for many sites.
+
+A site says no more of a column than the decision needs (`Observed`). A table that lies in one place is one site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from farfield.tasks.task import TaskKind
+from farfield.tasks.user_data.preparation import Column
+
+#: A text column with more levels than this, or with a level for every second row, is a name or an id, not a category.
+MOST_LEVELS = 100
+FEW_LEVELS = 20
+
+#: "category" is a column that was said to be one; "text" one that looks like it.
+Found = Literal["number", "boolean", "text", "category", "date", "other", "nothing"]
+#: Why a column is left out.
+Reason = Literal["empty", "odd", "constant", "names"]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Names = tuple[str, ...]
+
+
+class SiteMessage(BaseModel):
+    """Plain content from a site. Strict, because it may be another version's, or hostile."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Observed(SiteMessage):
+    """What a site says of a column."""
+
+    name: str
+    found: Found
+    #: Rows with a value, and without.
+    known: Count
+    missing: Count
+    #: How many different texts there are; 0 for what is no text.
+    distinct: Count = 0
+    #: The different values as text: of texts and categories, of true and false, of numbers that are 0 or 1 only or all
+    #: the same. None where they are not told: of any other numbers, and of texts that look like names or ids.
+    levels: Names | None = ()
+
+    @property
+    def constant(self) -> bool:
+        return self.levels is not None and len(self.levels) == 1 and not self.missing
+
+
+class ObservedLabel(SiteMessage):
+    """What a site says of its label: the classes, or only that it is a number."""
+
+    name: str
+    found: Literal["number", "boolean", "text"]
+    #: Whether it is a number, whole in every row.
+    whole: bool
+    #: The different values; None for numbers that are not whole, or are more than a few.
+    levels: Names | None
+
+
+def in_order(texts: Iterable[str]) -> tuple[str, ...]:
+    """Different texts, by size where all are numbers, else by the alphabet."""
+    different = set(texts)
+    try:
+        # The text parts 1 from 1.0 and decides what NaN cannot, so that the order is always the same.
+        return tuple(sorted(sorted(different), key=float))
+    except ValueError:
+        return tuple(sorted(different))
+
+
+def too_many(levels: int, known: int) -> bool:
+    """Whether so many different texts in so many rows are names or ids."""
+    return levels > MOST_LEVELS or (levels > FEW_LEVELS and 2 * levels > known)
+
+
+def told_levels(parts: Iterable[Observed | ObservedLabel]) -> tuple[str, ...] | None:
+    """The levels of all parts together; None if one does not tell."""
+    told: set[str] = set()
+    for part in parts:
+        if part.levels is None:
+            return None
+        told.update(part.levels)
+    return in_order(told)
+
+
+def decide(parts: Sequence[Observed]) -> tuple[Column | None, Reason | None]:
+    """A column of parts that fit together, or why there is none."""
+    name, found = parts[0].name, {part.found for part in parts} - {"nothing"}
+    missing, known = any(part.missing for part in parts), sum(part.known for part in parts)
+    levels = told_levels(parts)
+    if not found:
+        return None, "empty"
+    if found <= {"date", "other", "text"} and found != {"text"}:
+        return None, "odd"
+    if "boolean" in found and levels is not None:
+        # Where one part has 0 and 1 and another true and false, they are the same two values.
+        levels = in_order({"False": "0", "True": "1"}.get(level, level) for level in levels)
+    if levels is not None and len(levels) == 1 and not missing:
+        return None, "constant"
+    if found <= {"text", "category"}:
+        if levels is None or ("category" not in found and too_many(len(levels), known)):
+            return None, "names"
+        return Column(name, "category", levels, missing), None
+    if "boolean" in found or levels == ("0", "1"):
+        return Column(name, "boolean", missing=missing), None
+    return Column(name, "number", missing=missing), None
+
+
+def label_kind(parts: Sequence[ObservedLabel]) -> TaskKind:
+    """Text, true and false and a few different whole numbers are classes; other numbers are a regression."""
+    if any(part.found != "number" for part in parts):
+        return "classification"
+    levels = told_levels(parts) if all(part.whole for part in parts) else None
+    return "classification" if levels is not None and len(levels) <= FEW_LEVELS else "regression"

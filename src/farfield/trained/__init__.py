@@ -1,0 +1,1 @@
+"""A model folder: train it, load it, predict and evaluate with it."""

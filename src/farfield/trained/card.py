@@ -1,0 +1,105 @@
+"""The model card: what the model is, how it was made, how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from farfield.models import NORM_POLICIES, hash_states
+from farfield.records.atomic import write_atomic
+from farfield.runs.plan import Job, Plan
+from farfield.tasks import Task, load, names
+from farfield.tasks.data_folder.store import MissingData
+from farfield.trained.model_folder import TrainedModel, load_model
+
+CARD = "README.md"
+
+
+def write_card(
+    out: Path, plan: Plan, task: Task, job: Job, result: Mapping[str, Any], unseen: str | None = None
+) -> None:
+    """Describe the model that was kept. `unseen` says how it does where it was not trained; left out, how to know."""
+    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out), unseen).encode())
+
+
+def _bench_command(task: Task, algorithm: str) -> str:
+    if task.input is not None and task.input.backbone:
+        options = f"--features cached:{task.input.backbone} --algorithms {algorithm}"
+        return f"`farfield bench` on the images that it was trained on with `{options}`"
+    if _is_registered(task):
+        return f"`farfield bench {task.name} --algorithms {algorithm}`"
+    what = "table" if task.preparation is not None else "data"
+    return f"`farfield bench --data` with the {what} that it was trained on, and `--algorithms {algorithm}`"
+
+
+def _is_registered(task: Task) -> bool:
+    try:
+        return task.name in names() and load(task.name).data_hash == task.data_hash
+    except MissingData:  # trained on ready features of images that are not here
+        return False
+
+
+def _usage(trained: TrainedModel) -> str:
+    """How to ask the model, for its card."""
+    way, shape = trained.input, trained.model.spec.input_shape
+    if trained.preparation is not None:
+        what, how = "ROWS.csv", "ROWS.csv has the columns of the table it was trained on, with or without the label"
+    elif way is None or way.arrays:
+        shape = shape if way is None else way.arrays
+        what, how = (
+            "EXAMPLES.npy",
+            f"EXAMPLES.npy has examples of shape {shape}, as in training; .npz and .csv work too",
+        )
+    else:
+        what = "IMAGES"
+        how = f"IMAGES are image files, or folders of them; they are decoded at {way.size} × {way.size}, as in training"
+    command = f"farfield predict MODEL {what} --to predictions.csv"
+    needs = ""
+    if way is not None and way.backbone:
+        name, _, digest = way.weights.partition("@sha256:")
+        needs = f"""
+The model takes features of the frozen backbone {way.backbone}, and `predict` computes them. That needs the backbone's
+weights, which are not in this folder: {name}, sha256 {digest}.
+"""
+    measure = "Where the labels are known, `farfield evaluate MODEL DATA` measures how good the model is."
+    return f"```\n{command}\n```\n\nMODEL is this folder. {how}. {measure}\n{needs}"
+
+
+def _card(
+    plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel, unseen: str | None
+) -> str:
+    if unseen is None:
+        unseen = (
+            "It does not say how the model does at a site that did\n"
+            f"not: run {_bench_command(task, job.algorithm)}, which holds out one domain after the other."
+        )
+    state = trained.model.state()
+    metric = "loss" if task.kind == "regression" else "accuracy"
+    settings = "\n".join(f"| {name} | {value} |" for name, value in plan.settings[job.algorithm].items())
+    return f"""# {job.algorithm} on {task.name}
+
+A model for {task.description or task.name}, trained across {result["clients"]} clients holding the domains
+{", ".join(task.domain_names)}.
+
+| | |
+|---|---|
+| method | {job.algorithm} |
+| round kept | {trained.about["round"]} of {plan.rounds}, by source validation |
+| {metric} on the sources' validation rows | {trained.about["source_validation"]:.4f} |
+| parameters | {state.parameters.numel()} |
+| normalisation | {plan.model.norm}: {NORM_POLICIES[plan.model.norm]} |
+| sha256 of parameters and buffers | {hash_states([state])} |
+| seed | {job.seed} |
+
+The validation figure is measured on the domains that took part. {unseen}
+
+## Use
+
+{_usage(trained)}
+## Settings
+
+| parameter | value |
+|---|---|
+{settings}
+"""

@@ -1,0 +1,134 @@
+"""A model folder: the weights, what prepares its inputs, and how it is written and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from farfield.algorithms import State
+from farfield.federation.client import Rows
+from farfield.models import Model, ModelSpec, ModelState, build_model, probabilities
+from farfield.protocol.measurement import predict
+from farfield.records import RecordsError
+from farfield.records.atomic import write_atomic, write_json
+from farfield.runs.plan import Plan
+from farfield.runs.settings import PlanError
+from farfield.runs.single_run import PREPARATION
+from farfield.tasks import Domain, Task
+from farfield.tasks.images.image_set import ImageInput
+from farfield.tasks.task import Fitted
+from farfield.tasks.user_data.bag_of_words import FittedWords
+from farfield.tasks.user_data.column_statistics import PreparationError
+from farfield.tasks.user_data.fitted_preparation import read_fitted
+from farfield.tasks.user_data.preparation import FittedTable
+from farfield.trained.evaluation import Evaluation, evaluate
+from farfield.trained.examples import Examples, read_examples
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model folder in memory: the model, what its outputs mean, and what is known of how it was made."""
+
+    model: Model
+    classes: tuple[str, ...]
+    about: Mapping[str, Any]
+    #: How raw rows become examples; None where the model takes them as they are.
+    preparation: FittedTable | FittedWords | None = None
+    #: How images become examples; None where the model was not trained on images.
+    input: ImageInput | None = None
+
+    def read(self, *paths: str | Path) -> Examples:
+        """Examples from files of the kind that the model was trained on, made as training made its own.
+
+        For a model of a table its raw rows (.csv, .tsv, .parquet); for a model of images any number of image files and
+        folders; for the others, and for these as well, arrays (.npy, .npz, .csv).
+        """
+        return read_examples([Path(path) for path in paths], self.model.spec, self.preparation, self.input)
+
+    def evaluate(self, *data: str | Path, label: str | None = None, domain: str | None = None) -> Evaluation:
+        """How good the model is on labelled files; see `farfield.evaluate`."""
+        return evaluate(self, *data, label=label, domain=domain)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Class probabilities (one column a class), or the predicted values of a regression, for examples.
+
+        Examples are what `read` gives; for a model with a preparation, `preparation.apply` makes them of raw rows.
+        """
+        if tuple(x.shape[1:]) != self.model.spec.input_shape:
+            want = self.model.spec.input_shape
+            raise PlanError(f"the model takes examples of shape {want}, and these have {tuple(x.shape[1:])}")
+        if len(x) == 0:
+            raise PlanError("there are no examples to predict")
+        if len(x) == 1 and self.model.spec.norm == "local":
+            raise PlanError("this model normalises by the statistics of a batch; give it at least two examples")
+        rows = Rows({"": Domain("", x, torch.zeros(len(x)))}, [("", torch.arange(len(x)))])
+        logits = predict(self.model, rows)
+        if self.classes:
+            return probabilities(logits)
+        return logits if self.preparation is None else self.preparation.outputs(logits)
+
+
+class Best:
+    """Keeps the best model so far on disk, so that a kill costs nothing."""
+
+    def __init__(self, out: Path, plan: Plan, task: Task, algorithm: str, fitted: Fitted | None) -> None:
+        self._out, self._fitted = out, fitted
+        self._about = {
+            "task": plan.task,
+            "kind": task.kind,
+            "classes": list(task.classes),
+            "algorithm": algorithm,
+            "spec": plan.spec_for(plan.algorithm(algorithm)).model_dump(mode="json"),
+            "settings": plan.settings[algorithm],
+            "domains": list(task.domain_names),
+            "prepared": fitted is not None,
+            "input": None if task.input is None else asdict(task.input),
+        }
+
+    def keep(self, state: State, validation: float) -> None:
+        if self._fitted is not None:  # first, because weights without it are of no use
+            write_json(self._out / PREPARATION, self._fitted.to_json())
+        about = {**self._about, "round": state.round, "source_validation": validation}
+        tensors = {"parameters": state.model.parameters, "buffers": state.model.buffers}
+        metadata = {"farfield": json.dumps(about)}
+        write_atomic(self._out / WEIGHTS, save(tensors, metadata=metadata))
+
+
+def load_model(folder: Path) -> TrainedModel:
+    """Read a model folder that `train` wrote."""
+    path = Path(folder) / WEIGHTS
+    if not path.exists():
+        raise RecordsError(f"'{folder}' holds no model (no {WEIGHTS}); give a folder that 'farfield train' wrote")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads(file.metadata()["farfield"])
+            state = ModelState(file.get_tensor("parameters"), file.get_tensor("buffers"))
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise RecordsError(f"'{path}' is damaged or was not written by farfield: {error}") from error
+    # The numbers come from this file, so the weights that training started from are not needed.
+    model = build_model(ModelSpec(**{**about["spec"], "weights": "none"}), seed=0)
+    model.load(state)
+    preparation = _read_preparation(Path(folder) / PREPARATION) if about.get("prepared") else None
+    given = about.get("input")
+    way = None if given is None else ImageInput(**{**given, "arrays": tuple(given["arrays"])})
+    return TrainedModel(model, tuple(about["classes"]), about, preparation, way)
+
+
+def _read_preparation(path: Path) -> FittedTable | FittedWords:
+    if not path.exists():
+        raise RecordsError(f"'{path}' is missing; without it the model cannot read rows, so train it again")
+    try:
+        content = json.loads(path.read_text())
+        return read_fitted(content)
+    except (ValueError, PreparationError) as error:
+        raise RecordsError(f"'{path}' cannot be used: {error}") from error

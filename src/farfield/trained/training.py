@@ -1,0 +1,104 @@
+"""One method on all domains: the model that is put to use, with a card that says where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farfield.records import RecordsError, RunFolder, difference
+from farfield.runs.engines import check_engine, open_engine
+from farfield.runs.plan import Job, Plan, check_counts, make_plan
+from farfield.runs.rounds import Watch
+from farfield.runs.run_data import run_data
+from farfield.runs.settings import PlanError, check_weights
+from farfield.runs.single_run import run_job
+from farfield.tasks import Task
+from farfield.tasks.open_task import open_task
+from farfield.trained.card import write_card
+from farfield.trained.model_folder import Best
+
+
+def train(
+    task: str | Task,
+    algorithm: str,
+    out: str | Path,
+    *,
+    rounds: int | None = None,
+    communications: int | Sequence[int] | None = None,
+    seed: int = 0,
+    partition: str | None = None,
+    clients: int | None = None,
+    cohort: int | None = None,
+    validation: float | str = 0.1,
+    features: str | None = None,
+    image_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    checkpoint_every: int = 10,
+    resume: bool = False,
+    ready: Callable[[Plan], None] = lambda _: None,
+    watch: Watch = lambda _: None,
+) -> Path:
+    """Train on every domain and keep the model of the round with the best source validation. Returns the folder.
+
+    `ready` is called when everything was checked, before the first round.
+    """
+    check_weights(settings)
+    task = open_task(task, features=features, image_size=image_size)
+    out = Path(out)
+    check_engine(engine, None)
+    check_counts(workers, None, checkpoint_every)
+    plan = make_plan(
+        task,
+        algorithms=[algorithm],
+        seeds=[seed],
+        rounds=rounds,
+        communications=communications,
+        partition=partition,
+        clients=clients,
+        cohort=cohort,
+        validation=validation,
+        evaluate_every=1,
+        equal_steps=False,
+        all_train=True,
+        settings=settings,
+    )
+    if plan.algorithm(algorithm).name == "local-only":
+        raise PlanError("local-only gives one model a client and no common one to keep; train another method")
+    job = Job(algorithm, None, seed)
+    folder = out / "run"
+    _check_folder(out, folder, plan, job, resume)
+    best = Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
+    ready(plan)
+    with open_engine(engine, plan, task, workers) as factory:
+        result = run_job(
+            plan,
+            task,
+            job,
+            folder,
+            engine=factory,
+            checkpoint_every=checkpoint_every,
+            watch=watch,
+            on_better=best.keep,
+        )
+    write_card(out, plan, task, job, result)
+    return out
+
+
+def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -> None:
+    run = RunFolder(folder)
+    if run.exists:
+        changed = difference(run.config, plan.job_config(job))
+        if changed:
+            raise RecordsError(
+                f"'{out}' holds another training: {changed}; choose another --out, or leave the setting as it was "
+                "and add --resume"
+            )
+        if not resume:
+            raise RecordsError(f"'{out}' holds this training already; add --resume to go on, or choose another --out")
+    elif out.exists() and any(out.iterdir()):
+        raise RecordsError(f"'{out}' is not empty and holds no training; choose another folder for --out")
+    elif resume:
+        raise RecordsError(f"there is no training in '{out}' to resume; leave --resume away to start one")
