@@ -41,7 +41,6 @@ class DoubleBackward(FedIIR):
     """FedIIR as it is usually written: the head's gradient by autograd, differentiated once more."""
 
     local_gradient = FedAvg.local_gradient
-    train = FedAvg.train
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         risk = task_loss(model(batch.x), batch.y)

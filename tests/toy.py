@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
+from farfield.federation.engine import Engine
+from farfield.federation.execution import Outcome
 from farfield.federation.local import LocalFederation
 from farfield.federation.population import Population
-from farfield.models import Model, ModelSpec, build_model
+from farfield.models import Model, ModelSpec, ModelState, build_model
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.task import Domain, Task
 
@@ -51,6 +54,29 @@ def federation(
     pooled = bool(getattr(algorithm, "pooled", False))
     model = build_model(spec, seed=0)
     return LocalFederation(algorithm, model, population(chosen, pooled), seed=0, **options)  # type: ignore[arg-type]
+
+
+def sent(
+    fed: Engine, phase: Callable[..., Any], model: ModelState, clients: Sequence[int] | None = None, **shared: Any
+) -> list[dict[str, Any]]:
+    """What each client puts on the wire in a phase, in client order: more than a server may see."""
+    asked = range(fed.clients) if clients is None else clients
+    outcomes = sorted(fed._outcomes(phase.__name__, model, shared, asked), key=lambda outcome: outcome.client)
+    assert [outcome.problem for outcome in outcomes] == [None] * len(outcomes)
+    return [dict(outcome.values) for outcome in outcomes]
+
+
+def lose(fed: Engine, lost: Mapping[str, set[int]]) -> None:
+    """Let the replies of some clients be lost in some phases."""
+    reach = fed._outcomes
+
+    def outcomes(phase: str, *rest: Any) -> Iterator[Outcome]:
+        for outcome in reach(phase, *rest):
+            if outcome.client in lost.get(phase, set()):
+                outcome.problem = "lost"
+            yield outcome
+
+    fed._outcomes = outcomes  # type: ignore[method-assign]
 
 
 def initial(spec: ModelSpec = SPEC) -> Model:

@@ -14,7 +14,7 @@ from farfield.federation.federation import Replies, Reply
 from farfield.federation.local import LocalFederation
 from farfield.models import Model, ModelSpec, ModelState, build_model, task_loss
 from farfield.tasks.task import Domain
-from tests.toy import SPEC, domains, federation, initial
+from tests.toy import SPEC, domains, federation, initial, sent
 
 # golden: fediir_penalty
 Z = [
@@ -133,11 +133,11 @@ def test_the_target_is_a_moving_average_from_zero() -> None:
     with federation(algorithm, domains(2)) as fed:
         state = algorithm.start(initial().state())
         fed.begin(1, [0, 1])
-        gradients = fed.map(algorithm.head_gradient, state.model).stack("gradient")
+        gradients = torch.stack([values["gradient"] for values in sent(fed, algorithm.head_gradient, state.model)])
         after = algorithm.round(fed, state)
         torch.testing.assert_close(after.target, 0.05 * gradients.mean(dim=0), rtol=1e-5, atol=1e-7)
         fed.begin(2, [0, 1])
-        second = fed.map(algorithm.head_gradient, after.model).stack("gradient").mean(dim=0)
+        second = torch.stack([values["gradient"] for values in sent(fed, algorithm.head_gradient, after.model)]).mean(0)
         again = algorithm.round(fed, after)
         torch.testing.assert_close(again.target, 0.95 * after.target + 0.05 * second, rtol=1e-5, atol=1e-7)
 
@@ -153,13 +153,14 @@ def test_the_published_average_counts_mini_batches_and_the_papers_counts_clients
         with federation(algorithm, chosen) as fed:
             fed.begin(1, [0, 1])
             state = algorithm.start(initial().state())
-            replies = fed.map(algorithm.head_gradient, state.model)
+            replies = sent(fed, algorithm.head_gradient, state.model)
             target = algorithm.round(fed, state).target
-        counts = replies.stack("batches").double()
-        assert counts.tolist() == ([1, 1] if average == "clients" else [3, 1])
+        assert [values["batches"] for values in replies] == ([1, 1] if average == "clients" else [3, 1])
         passes = [_head_gradients(fed, number, average) for number in (0, 1)]
-        for reply, naive in zip(replies, passes, strict=True):
-            torch.testing.assert_close(reply.values["gradient"], torch.stack(naive).mean(dim=0), rtol=1e-5, atol=1e-7)
+        for values, naive in zip(replies, passes, strict=True):
+            torch.testing.assert_close(values["gradient"], torch.stack(naive).sum(dim=0), rtol=1e-5, atol=1e-6)
+            length = float(torch.stack(naive).mean(dim=0).square().sum())
+            assert values["square"] == pytest.approx(len(naive) * length, rel=1e-4)
         together = [gradient for naive in passes for gradient in naive]
         torch.testing.assert_close(target, torch.stack(together).mean(dim=0), rtol=1e-5, atol=1e-7)
         means[average] = target
@@ -193,7 +194,13 @@ def test_the_server_weighs_gradients_as_in_the_worked_example(
             if phase.__name__ == "train":
                 self.target = shared["target"]
             values = [
-                {"gradient": torch.tensor([g]), "batches": b, "square": g * g, "update": torch.zeros(1), "loss": 0.0}
+                {
+                    "gradient": torch.tensor([b * g]),
+                    "batches": b,
+                    "square": b * g * g,
+                    "update": torch.zeros(1),
+                    "loss": 0.0,
+                }
                 for g, b in zip(gradients, batches, strict=True)
             ]
             return Replies(tuple(Reply(i, "d", 1, v) for i, v in enumerate(values)))
@@ -202,7 +209,7 @@ def test_the_server_weighs_gradients_as_in_the_worked_example(
     algorithm = build("fediir", {"upsilon": 0.0})
     after = algorithm.round(fed, algorithm.start(ModelState(torch.zeros(1), torch.zeros(0))))  # type: ignore[arg-type]
     assert float(fed.target) == pytest.approx(mean, rel=1e-6)
-    spread = sum((g - mean) ** 2 for g in gradients) / 2
+    spread = sum(b * (g - mean) ** 2 for g, b in zip(gradients, batches, strict=True)) / sum(batches)
     assert after.diagnostics["alignment_penalty"] == pytest.approx(spread, rel=1e-5)
 
 
@@ -228,8 +235,8 @@ def test_the_full_batch_gradient_is_autograds() -> None:
     with federation(algorithm, domains(1)) as fed:
         model = initial()
         fed.begin(1, [0])
-        reply = fed.map(algorithm.head_gradient, model.state())[0]
+        (values,) = sent(fed, algorithm.head_gradient, model.state())
         client = fed._population.client(0, seed=0, round=1, phase="x", state={})
         x, y = client.training.take(torch.arange(client.samples))
         model.backward(torch.nn.functional.cross_entropy(model(x), y))
-    torch.testing.assert_close(reply.values["gradient"], model.gradient[model.layout.head], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(values["gradient"], model.gradient[model.layout.head], rtol=1e-5, atol=1e-7)

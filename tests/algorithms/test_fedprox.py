@@ -6,19 +6,15 @@ import pytest
 import torch
 
 from farfield.algorithms import Local, build
-from farfield.models import build_model
 from tests.algorithms.linear import SPEC, linear, site, weights
-from tests.toy import federation, population
+from tests.toy import federation
 
 pytestmark = pytest.mark.usefixtures("double")
 
 
 def under_way() -> Local:
     """Local training that started at (1, −2) and is now at (1.5, −1)."""
-    model = build_model(SPEC, seed=0)
-    model.vector.copy_(torch.tensor([1.5, -1.0]))
-    client = population([site("a", [0.0, 0.0])]).client(0, seed=0, round=1, phase="train", state={})
-    return Local(client, model, torch.tensor([1.0, -2.0]), {})
+    return Local(torch.tensor([1.5, -1.0]), torch.tensor([1.0, -2.0]), {})
 
 
 def test_penalty_and_gradient_are_golden() -> None:

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from farfield.algorithms import Local, build
-from farfield.models import build_model
 from tests.algorithms.linear import SPEC, linear, site, weights
-from tests.toy import domains, federation, initial, population
+from tests.toy import domains, federation, initial
 
 C = [0.1, -0.1]
 C_I = [[0.2, 0.0], [0.0, -0.3]]
@@ -55,15 +54,11 @@ def test_a_round_with_two_of_five_clients_is_golden() -> None:
 @pytest.mark.usefixtures("double")
 def test_the_correction_is_the_gradient_of_the_penalty() -> None:
     algorithm = build("scaffold")
-    model = build_model(SPEC, seed=0)
-    client = population([site("a", [0.0, 0.0])]).client(
-        0, seed=0, round=1, phase="train", state={"control": torch.tensor(C_I[0])}
-    )
-    local = Local(client, model, torch.zeros(2), {"control": torch.tensor(C)})
+    shared = {"control": torch.tensor(C), "own_control": torch.tensor(C_I[0])}
+    local = Local(torch.tensor([2.0, 3.0]), torch.zeros(2), shared)
     gradient = torch.tensor([0.2, 0.1])
     algorithm.adjust(gradient, local)
     assert gradient.tolist() == pytest.approx([0.1, 0.0], abs=1e-15)
-    model.vector.copy_(torch.tensor([2.0, 3.0]))
     assert float(algorithm.penalty(local)) == pytest.approx(2 * (0.1 - 0.2) + 3 * (-0.1 - 0.0))
 
 

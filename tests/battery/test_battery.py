@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms import FedAvg, Local, State, method
-from farfield.federation.federation import Replies
+from farfield.federation.client import Batch
 from farfield.federation.phase import phases_of
 from farfield.federation.reply_checks import SCALAR_BYTES
 from farfield.models import ModelSpec, hash_states
@@ -47,18 +47,21 @@ def weights_of(name: str) -> tuple[str, ...]:
 
 
 class Spy:
-    """A federation that lets someone see what goes out and what comes back."""
+    """A federation that lets someone see what goes out and what comes back, on the wire and not as a server sees it."""
 
-    def __init__(self, fed: Any, see: Callable[[str, dict[str, Any], Replies], None]) -> None:
+    def __init__(self, fed: Any, see: Callable[[str, dict[str, Any], list[dict[str, Any]]], None]) -> None:
         self._fed, self._see = fed, see
+        reach = fed._outcomes
+
+        def outcomes(phase: str, model: Any, shared: dict[str, Any], clients: Any) -> Iterator[Any]:
+            seen = list(reach(phase, model, shared, clients))
+            see(phase, shared, [dict(outcome.values) for outcome in seen])
+            yield from seen
+
+        fed._outcomes = outcomes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fed, name)
-
-    def map(self, phase: Any, model: Any, **shared: Any) -> Replies:
-        replies: Replies = self._fed.map(phase, model, **shared)
-        self._see(phase.__name__, shared, replies)
-        return replies
 
 
 def trained(
@@ -95,13 +98,13 @@ def test_the_loss_falls_and_the_state_stays_finite(name: str) -> None:
 @single_methods
 def test_the_gradient_of_the_local_objective_equals_finite_differences(name: str) -> None:
     algorithm = make(name)
-    model, local, batch, shared = _local_step(algorithm)
-    gradient = _gradient_at(algorithm, model, local, batch, shared)
+    model, local, batch = _local_step(algorithm)
+    gradient = _gradient_at(algorithm, model, local, batch)
 
     def objective(parameters: Tensor) -> float:
         model.vector.copy_(parameters)
         torch.manual_seed(0)
-        return float((algorithm.loss(model, batch, **shared) + algorithm.penalty(local)).detach())
+        return float((algorithm.loss(model, batch, **local.shared) + algorithm.penalty(local)).detach())
 
     here = model.vector.clone()
     for seed in range(4):
@@ -114,13 +117,13 @@ def test_the_gradient_of_the_local_objective_equals_finite_differences(name: str
 @single_methods
 def test_the_gradient_that_training_uses_is_that_of_the_loss(name: str) -> None:
     algorithm = make(name)
-    model, _, batch, shared = _local_step(algorithm)
+    model, local, batch = _local_step(algorithm)
     torch.manual_seed(0)
-    loss = algorithm.loss(model, batch, **shared)
+    loss = algorithm.loss(model, batch, **local.shared)
     model.backward(loss)
     expected = model.gradient.clone()
     torch.manual_seed(0)
-    value = algorithm.local_gradient(model, batch, **shared)
+    value = algorithm.local_gradient(model, batch, local)
     torch.testing.assert_close(value, loss.detach(), rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(model.gradient, expected, rtol=1e-8, atol=1e-12)
 
@@ -129,7 +132,7 @@ def test_the_gradient_that_training_uses_is_that_of_the_loss(name: str) -> None:
 def test_the_extra_term_is_alive(name: str) -> None:
     """A local objective that was changed must change the gradient: a penalty that is silently zero fails here."""
     algorithm = make(name)
-    model, _, batch, _ = _local_step(algorithm)
+    model, _, batch = _local_step(algorithm)
     model.backward(FedAvg.loss(algorithm, model, batch))
     plain = model.gradient.clone()
     assert float((_gradient(algorithm) - plain).norm()) > 1e-6 * float(plain.norm())
@@ -166,16 +169,16 @@ def _gradient(algorithm: FedAvg) -> Tensor:
     return _gradient_at(algorithm, *_local_step(algorithm))
 
 
-def _gradient_at(algorithm: FedAvg, model: Any, local: Local, batch: Any, shared: dict[str, Any]) -> Tensor:
+def _gradient_at(algorithm: FedAvg, model: Any, local: Local, batch: Any) -> Tensor:
     """The gradient of the local objective; a term that draws noise draws the same every time."""
     torch.manual_seed(0)
-    model.backward(algorithm.loss(model, batch, **shared))
+    model.backward(algorithm.loss(model, batch, **local.shared))
     algorithm.adjust(model.gradient, local)
     gradient: Tensor = model.gradient.clone()
     return gradient
 
 
-def _local_step(algorithm: FedAvg) -> tuple[Any, Local, Any, dict[str, Any]]:
+def _local_step(algorithm: FedAvg) -> tuple[Any, Local, Any]:
     """A client in the middle of its second round, in float64: the model has moved, and shared values are not zero."""
     captured: dict[str, Any] = {}
     spec = spec_for(algorithm)
@@ -198,13 +201,9 @@ def _local_step(algorithm: FedAvg) -> tuple[Any, Local, Any, dict[str, Any]]:
     shared = {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in captured.items()}
     client = population(domains(2), pooled=algorithm.pooled).client(0, seed=0, round=3, phase="train", state=stored)
     x, y = next(client.batches(8))
+    prepared = algorithm.before_training(client, model, **shared)
     model.eval()  # no sampling: the objective must be a function of the parameters
-    return (
-        model,
-        Local(client, model, start, shared),
-        type(client.training.take(torch.arange(1)))(x.double(), y),
-        shared,
-    )
+    return model, Local(model.vector, start, {**shared, **prepared}), Batch(x.double(), y)
 
 
 @parametrized(n for n in single() if method(n).fedavg_when is not None)
@@ -296,7 +295,7 @@ def test_a_run_that_stops_and_resumes_ends_in_the_same_bits(name: str, tmp_path:
 def test_only_what_is_declared_leaves_a_client_and_its_bytes_are_counted(name: str) -> None:
     algorithm = make(name)
     spec = spec_for(algorithm)
-    seen: list[tuple[str, Replies]] = []
+    seen: list[tuple[str, list[dict[str, Any]]]] = []
     algorithm.rounds = 2  # a method with stages shows both
     with federation(algorithm, domains(2), spec) as fed:
         spy = Spy(fed, lambda phase, shared, replies: seen.append((phase, replies)))
@@ -310,8 +309,8 @@ def test_only_what_is_declared_leaves_a_client_and_its_bytes_are_counted(name: s
     declared = phases_of(type(algorithm))
     expected: dict[str, int] = {}
     for phase, replies in seen:
-        for reply in replies:
-            for value_name, value in reply.values.items():
+        for values in replies:
+            for value_name, value in values.items():
                 sizes = declared[phase][value_name].sizes(layout)
                 if isinstance(value, Tensor):
                     assert tuple(value.shape) == tuple(

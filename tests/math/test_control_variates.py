@@ -20,7 +20,7 @@ def test_client_and_server_controls_match_the_golden_numbers() -> None:
     )
     expected = _t([1.1, -0.3999999999999999], [0.14999999999999994, 1.05])
     torch.testing.assert_close(new, expected, rtol=1e-9, atol=0)
-    server = server_control_update(SERVER, new - CONTROLS, clients=5)
+    server = server_control_update(SERVER, (new - CONTROLS).sum(0), cohort=2, clients=5)
     torch.testing.assert_close(server, _t(0.31000000000000005, 0.09000000000000002), rtol=1e-9, atol=0)
 
 
@@ -38,12 +38,12 @@ def test_after_corrected_sgd_the_control_is_the_mean_gradient() -> None:
 
 def test_full_participation_keeps_the_server_control_the_mean_of_the_clients() -> None:
     changes = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    server = server_control_update(torch.zeros(3, dtype=torch.float64), changes, clients=4)
+    server = server_control_update(torch.zeros(3, dtype=torch.float64), changes.sum(0), cohort=4, clients=4)
     torch.testing.assert_close(server, changes.mean(dim=0), rtol=1e-14, atol=1e-16)
 
 
 def test_no_change_leaves_the_server_control_alone() -> None:
-    assert torch.equal(server_control_update(SERVER, torch.zeros(2, 2), clients=9), SERVER)
+    assert torch.equal(server_control_update(SERVER, torch.zeros(2), cohort=2, clients=9), SERVER)
 
 
 def test_impossible_counts_are_refused() -> None:
@@ -52,4 +52,4 @@ def test_impossible_counts_are_refused() -> None:
     with pytest.raises(ValueError, match=r"lr=0\.0"):
         control_update(CONTROLS[0], SERVER, START, ENDS[0], steps=1, lr=0.0)
     with pytest.raises(ValueError, match="1 clients"):
-        server_control_update(SERVER, CONTROLS, clients=1)
+        server_control_update(SERVER, CONTROLS.sum(0), cohort=2, clients=1)

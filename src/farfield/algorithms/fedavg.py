@@ -8,8 +8,8 @@ global model.
 
 A method overrides what differs:
 
-- client half: `loss` (a term that needs the data), `penalty` and `adjust` (a term in the parameters alone, and its
-  gradient), `train`, further phases;
+- client half, as hooks of the engine's loop of local training: `before_training`, `loss` (a term that needs the data),
+  `penalty` and `adjust` (a term in the parameters alone, and its gradient), `after_training`; further phases;
 - server half: `combine` (the method's own mean), `rule` (what a server method does with any client method's updates),
   the server optimizer's settings;
 - the round itself: `round`, when there is more than one exchange; `initial`, when the server keeps something.
@@ -25,15 +25,26 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from farfield.algorithms.local_optimizer import LocalOptimizer
-from farfield.algorithms.registry import register
+from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
+from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import Aggregate, State
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
-from farfield.federation.phase import SCALAR, Named, Sends, inherit_declarations, phase
+from farfield.federation.local_optimizer import LocalOptimizer
+from farfield.federation.local_training import Local, load_own_buffers, train_client
+from farfield.federation.phase import (
+    SCALAR,
+    Named,
+    Sends,
+    declared_phases,
+    inherit_declarations,
+    local_training,
+    phase,
+)
+from farfield.federation.update_steps import Clip, UpdateStep
 from farfield.math import weighted_mean
 from farfield.models import Model, ModelSpec, ModelState, predicted_labels, task_loss
 
@@ -43,25 +54,11 @@ MOST_COSINES = 20
 
 @dataclass(frozen=True)
 class Direction:
-    """A direction with what there is to tell about it: diagnostics by name, and notes on anything unusual."""
+    """A direction, with diagnostics by name and notes on anything unusual."""
 
     direction: Tensor
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Local:
-    """Local training under way, as `penalty` and `adjust` see it."""
-
-    client: Client
-    model: Model
-    start: Tensor
-    shared: Mapping[str, Any]
-
-    @property
-    def parameters(self) -> Tensor:
-        return self.model.vector
 
 
 @register
@@ -91,43 +88,85 @@ class FedAvg:
     fedavg_with_one_client: ClassVar[bool] = False
     #: One client with everybody's data instead of a federation: a reference, not a method.
     pooled: ClassVar[bool] = False
+    #: Whether training ends in one model for all; a method that keeps one model per client says False.
+    one_model: ClassVar[bool] = True
     #: What kind of model the method needs; the model factory obliges.
     representation: ClassVar[Literal["plain", "gaussian"]] = "plain"
 
     class Params(BaseModel):
         model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-        lr: float = Field(0.1, gt=0, description="η_l, step size of local training")
-        batch_size: int = Field(32, ge=0, description="B, rows in a mini-batch; 0 means all of them")
-        local_epochs: int = Field(1, ge=1, description="E, passes over the client's data in a round")
-        schedule: tuple[int, ...] | None = Field(
-            None, description="T, local epochs of each round in turn instead of the same number in all"
+        lr: float = parameter(0.1, "η_l, step size of local training", log_range(1e-4, 1.0), gt=0)
+        batch_size: int = parameter(32, "B, rows in a mini-batch; 0 means all of them", choices(8, 16, 32, 64), ge=0)
+        local_epochs: int = parameter(1, "E, passes over the client's data in a round", choices(1, 2, 5), ge=1)
+        schedule: tuple[int, ...] | None = parameter(
+            None, "T, local epochs of each round in turn instead of the same number in all", fixed()
         )
-        local_steps: int | None = Field(None, ge=1, description="K, exactly this many steps instead of epochs")
-        momentum: float = Field(0.0, ge=0, lt=1, description="momentum of local SGD, from zero every round")
-        weight_decay: float = Field(0.0, ge=0, description="coupled L2 weight of local training")
-        optimizer: Literal["sgd", "adam"] = Field("sgd", description="optimizer of local training")
-        weighting: Literal["samples", "uniform"] = Field(
-            "samples", description="p_u, weight of a client: its share of the samples, or the same for all"
+        local_steps: int | None = parameter(None, "K, exactly this many steps instead of epochs", fixed(), ge=1)
+        momentum: float = parameter(0.0, "momentum of local SGD, from zero every round", choices(0.0, 0.9), ge=0, lt=1)
+        weight_decay: float = parameter(0.0, "coupled L2 weight of local training", log_range(1e-6, 1e-2), ge=0)
+        optimizer: Literal["sgd", "adam"] = parameter("sgd", "optimizer of local training")
+        weighting: Literal["samples", "uniform"] = parameter(
+            "samples", "p_u, weight of a client: its share of the samples, or the same for all"
         )
-        server_optimizer: Literal["sgd", "adam", "yogi"] = Field("sgd", description="what applies the direction")
-        server_lr: float = Field(1.0, gt=0, description="η_g, global step size; 1 with sgd is plain averaging")
-        server_momentum: float = Field(0.0, ge=0, lt=1, description="β₁ of the server optimizer")
-        server_beta2: float = Field(0.99, ge=0, lt=1, description="β₂ of server adam and yogi")
-        server_epsilon: float = Field(1e-3, gt=0, description="τ, adaptivity floor of server adam and yogi")
-        server_bias_correction: bool = Field(False, description="server adam as in torch.optim.Adam")
-        server_weight_decay: float = Field(0.0, ge=0, description="coupled L2 weight at the server")
+        clip: float | None = parameter(
+            None,
+            "length to which each update and gradient is cut before it leaves a client; None for no limit",
+            fixed(),
+            gt=0,
+        )
+        server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("sgd", "what applies the direction")
+        server_lr: float = parameter(
+            1.0, "η_g, global step size; 1 with sgd is plain averaging", log_range(1e-3, 2.0), gt=0
+        )
+        server_momentum: float = parameter(0.0, "β₁ of the server optimizer", linear_range(0.0, 0.99), ge=0, lt=1)
+        server_beta2: float = parameter(0.99, "β₂ of server adam and yogi", choices(0.9, 0.99, 0.999), ge=0, lt=1)
+        server_epsilon: float = parameter(
+            1e-3, "τ, adaptivity floor of server adam and yogi", log_range(1e-8, 1e-1), gt=0
+        )
+        server_bias_correction: bool = parameter(False, "server adam as in torch.optim.Adam")
+        server_weight_decay: float = parameter(0.0, "coupled L2 weight at the server", log_range(1e-6, 1e-1), ge=0)
+
+        def idle(self) -> dict[str, str]:
+            """Return the settings that have no effect with the others as they are, each with the reason."""
+            idle: dict[str, str] = {}
+            if self.local_steps is not None:
+                idle |= dict.fromkeys(("local_epochs", "schedule"), f"local_steps is {self.local_steps}")
+            elif self.schedule is not None:
+                idle["local_epochs"] = "schedule says the epochs of each round"
+            if self.optimizer == "adam":
+                idle["momentum"] = "optimizer is adam, which has moments of its own"
+            if self.server_optimizer == "sgd":
+                idle |= dict.fromkeys(("server_beta2", "server_epsilon"), "server_optimizer is sgd")
+            if self.server_optimizer != "adam":
+                idle["server_bias_correction"] = f"server_optimizer is {self.server_optimizer}"
+            return idle
+
+    #: Each method repeats this line below its own `Params`, so that `self.params` has the right type in it.
+    params: Params
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         inherit_declarations(cls)
+        if "differences" not in vars(cls) and FedAvg in cls.__bases__:
+            cls.differences = ()  # FedAvg's differences from its paper are not those of another method
 
     def __init__(self, params: Params | None = None, server: FedAvg | None = None, rounds: int | None = None) -> None:
-        self.params: Any = params if params is not None else self.Params()
+        self.params = params if params is not None else self.Params()
         #: The method right of the '+' whose `rule` replaces this one's, if any.
         self.server = server
         #: How many rounds the run has, for a method that does not do the same in all; None where nobody has said.
         self.rounds = rounds
+        self._check_what_the_server_sees()
+
+    def _check_what_the_server_sees(self) -> None:
+        update = declared_phases(self).get("train", {}).get("update")
+        if update is None or update.server_sees == "each":
+            return
+        if self.server is not None:
+            raise AlgorithmError(f"{self.server.name} needs each client's update, and {self.name} sends only their sum")
+        if self.params.weighting != "uniform":
+            raise AlgorithmError(f"{self.name} sends only the sum of its updates: set weighting=uniform")
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         """Refuse a model, a kind of task or a number of clients that the method cannot work with (AlgorithmError)."""
@@ -151,31 +190,38 @@ class FedAvg:
 
     # The client half.
 
-    @phase(
-        update=Sends("parameters", "local parameters minus the broadcast ones"),
+    @local_training(
+        update=Sends("parameters", "local parameters minus the broadcast ones", is_update=True),
         loss=Sends(SCALAR, "mean training loss over the local steps"),
         buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
     )
     def train(self, client: Client, model: Model, **shared: Any) -> Named:
-        """Local training. Returns the update; the model is left as trained."""
+        """Train locally: the engine's loop, with the hooks below."""
+        return train_client(self, client, model, shared)
+
+    def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]:
+        """Prepare one client's training: return tensors that the steps need, by name."""
+        return {}
+
+    def after_training(self, client: Client, model: Model, local: Local) -> Named:
+        """Finish one client's training: keep what stays at the client, return what the reply has besides the update.
+
+        Declare what it returns: `@adds_to("train", name=Sends(...))`.
+        """
+        return {}
+
+    def local_optimizer(self) -> LocalOptimizer:
+        """The optimizer of local training, made anew for every round."""
         p = self.params
-        load_own_buffers(client, model)
-        local = Local(client, model, model.vector.clone(), shared)
-        optimizer = LocalOptimizer(p.optimizer, p.lr, p.momentum, p.weight_decay)
-        total = torch.zeros(())
-        model.train()
-        for batch in self.batches(client, model):
-            total += self.local_gradient(model, batch, **shared)
-            self.adjust(model.gradient, local)
-            optimizer.step(model.vector, model.gradient)
-        reply: dict[str, Tensor | float] = {
-            "update": model.vector - local.start,
-            "loss": float(total) / max(client.steps, 1),
-        }
-        return {**reply, **share_buffers(client, model)}
+        return LocalOptimizer(p.optimizer, p.lr, p.momentum, p.weight_decay)
+
+    @property
+    def update_steps(self) -> tuple[UpdateStep, ...]:
+        """What happens to a reply before it leaves the client, in order."""
+        return () if self.params.clip is None else (Clip(self.params.clip),)
 
     def batches(self, client: Client, model: Model) -> Iterator[Batch]:
-        """The mini-batches of local training in this round, one a local step."""
+        """The mini-batches of local training in this round, one per local step."""
         p = self.params
         return client.batches(p.batch_size, self.epochs(client.round), p.local_steps, self.least_rows(model))
 
@@ -190,21 +236,24 @@ class FedAvg:
         return schedule[min(round, len(schedule)) - 1]
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
-        """The local objective on a batch: the risk, plus any term that needs the data."""
+        """The local objective on a batch: the risk, plus any term that needs the data.
+
+        Shared and prepared values arrive by name. In a stack of clients it is one value per client.
+        """
         return task_loss(model(batch.x), batch.y)
 
-    def local_gradient(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
+    def local_gradient(self, model: Model, batch: Batch, local: Local) -> Tensor:
         """Put the gradient of `loss` into `model.gradient`, and return the loss.
 
         Override it only where the gradient has a shorter way than autograd; the battery checks that it is the same.
         """
-        loss = self.loss(model, batch, **shared)
+        loss = self.loss(model, batch, **local.shared)
         model.backward(loss)
         return loss.detach()
 
     def penalty(self, local: Local) -> Tensor:
         """The value of a term in the parameters alone. `adjust` adds its gradient; the battery checks the two agree."""
-        return torch.zeros((), dtype=local.parameters.dtype)
+        return torch.zeros(local.parameters.shape[:-1], dtype=local.parameters.dtype)
 
     def adjust(self, gradient: Tensor, local: Local) -> None:
         """Add the gradient of `penalty` to the flat gradient, in place."""
@@ -215,7 +264,7 @@ class FedAvg:
         rows=Sends(SCALAR, "number of validation rows"),
     )
     def evaluate(self, client: Client, model: Model) -> Named:
-        """How the broadcast model does on the client's validation rows."""
+        """Measure the broadcast model on the client's validation rows."""
         load_own_buffers(client, model)
         if model.spec.norm == "local" and "buffers" not in client.state:
             model.eval_unseen()  # a client that has not trained yet has no statistics of its own
@@ -234,20 +283,28 @@ class FedAvg:
 
     def aggregate(self, replies: Replies) -> Aggregate:
         """The direction of this round, and the buffers' mean where they travel."""
-        updates = self.updates(replies)
         weights = replies.weights(self.params.weighting)
-        ruled = (self.server or self).rule(updates, weights, self.combine(updates, weights))
-        ruled = ruled if isinstance(ruled, Direction) else Direction(ruled)
-        diagnostics = dict(ruled.diagnostics)
+        if "update" not in replies.sums:
+            updates = self.updates(replies)
+            ruled = (self.server or self).rule(updates, weights, self.combine(updates, weights))
+            found = ruled if isinstance(ruled, Direction) else Direction(ruled)
+            cosines = _cosines(replies, updates, found.direction)
+        else:
+            # The sum of the updates is all there is: no rule, no weights, and no diagnostics of single updates.
+            found, cosines = Direction(self.mean_of_sum(replies)), {}
+        diagnostics = {**found.diagnostics, **cosines}
         buffers = weighted_mean(replies.stack("buffers"), replies.samples) if replies.has("buffers") else None
-        if replies.has("loss"):
+        if replies.shows("loss"):
             losses = torch.tensor([float(r.values["loss"]) for r in replies], dtype=torch.float64)
             diagnostics = {"loss": float(losses @ weights), **diagnostics}
-        diagnostics |= _cosines(replies, updates, ruled.direction)
-        return Aggregate(ruled.direction, buffers, diagnostics, ruled.notes)
+        return Aggregate(found.direction, buffers, diagnostics, found.notes)
+
+    def mean_of_sum(self, replies: Replies) -> Tensor:
+        """The mean of updates of which only the sum is seen."""
+        return (replies.sum("update") / len(replies)).to(torch.get_default_dtype())
 
     def updates(self, replies: Replies) -> Tensor:
-        """The cohort's descent steps, one row a client."""
+        """The cohort's descent steps, one row per client."""
         return replies.stack("update")
 
     def combine(self, updates: Tensor, weights: Tensor) -> Tensor:
@@ -279,16 +336,3 @@ def _cosines(replies: Replies, updates: Tensor, direction: Tensor) -> dict[str, 
     for domain, cosine in zip(domains, cosines, strict=True):
         by_domain.setdefault(domain, []).append(cosine)
     return {f"cosine of {domain}": sum(each) / len(each) for domain, each in by_domain.items()}
-
-
-def load_own_buffers(client: Client, model: Model) -> None:
-    """Where statistics stay at the client, take up its own."""
-    if model.spec.norm == "local" and "buffers" in client.state:
-        model.buffer_vector.copy_(client.state["buffers"])
-
-
-def share_buffers(client: Client, model: Model) -> dict[str, Tensor]:
-    """What a phase that trained sends of the running statistics; kept at the client where the policy says so."""
-    if model.layout.buffers and model.spec.norm == "local":
-        client.state["buffers"] = model.buffer_vector.clone()
-    return {"buffers": model.buffer_vector} if model.layout.buffers and model.spec.norm == "average" else {}

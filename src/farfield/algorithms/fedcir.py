@@ -25,16 +25,17 @@ from math import log
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.generator import Generator, consensus_loss
+from farfield.algorithms.parameters import choices, fixed, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation
-from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.federation.local_training import Local
+from farfield.federation.phase import SCALAR, Named, Sends, adds_to
 from farfield.math import class_gaussians, gaussian_kl
 from farfield.models import Layout, Model, ModelSpec, ModelState, head_logits, task_loss
 
@@ -61,18 +62,43 @@ class FedCiR(FedAvg):
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"lambda_reg": 0.0, "lambda_align": 0.0}
 
     class Params(FedAvg.Params):
-        lambda_reg: float = Field(0.5, ge=0, description="λ_reg, weight of classifying generated features")
-        lambda_align: float = Field(1e-3, ge=0, description="λ_align, weight of the divergence to the class's Gaussian")
-        warmup: int = Field(1, ge=0, description="rounds of generator training before the regularisers count")
-        generator_steps: int = Field(5, ge=1, description="E_g, steps of the generator in a round")
-        generator_lr: float = Field(1e-2, gt=0, description="γ_g, step size of the generator's Adam")
-        generator_decay: float = Field(1e-2, ge=0, description="coupled L2 weight of the generator's Adam")
-        generator_batch: int = Field(32, ge=2, description="B, generated features in a step of the generator")
-        generator_hidden: int = Field(128, ge=1, description="width of the generator's hidden layer")
-        generator_noise: int = Field(32, ge=1, description="dimensions of ε")
-        generator_draws: int = Field(64, ge=2, description="generated features a class that its Gaussian is fitted to")
-        sigma_floor: float = Field(0.5, gt=0, description="least standard deviation of a class's Gaussian")
-        weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client, and p(k)")
+        lambda_reg: float = parameter(
+            0.5, "λ_reg, weight of classifying generated features", log_range(1e-2, 10.0), ge=0
+        )
+        lambda_align: float = parameter(
+            1e-3, "λ_align, weight of the divergence to the class's Gaussian", log_range(1e-7, 1e-1), ge=0
+        )
+        warmup: int = parameter(
+            1, "rounds of generator training before the regularisers count", choices(0, 1, 3, 5), ge=0
+        )
+        generator_steps: int = parameter(5, "E_g, steps of the generator in a round", choices(1, 5, 20), ge=1)
+        generator_lr: float = parameter(1e-2, "γ_g, step size of the generator's Adam", log_range(1e-4, 1e-1), gt=0)
+        generator_decay: float = parameter(
+            1e-2, "coupled L2 weight of the generator's Adam", log_range(1e-4, 1e-1), ge=0
+        )
+        generator_batch: int = parameter(
+            32, "B, generated features in a step of the generator", choices(16, 32, 64), ge=2
+        )
+        generator_hidden: int = parameter(128, "width of the generator's hidden layer", choices(64, 128, 256), ge=1)
+        generator_noise: int = parameter(32, "dimensions of ε", choices(16, 32, 64), ge=1)
+        generator_draws: int = parameter(
+            64, "generated features per class that its Gaussian is fitted to", fixed(), ge=2
+        )
+        sigma_floor: float = parameter(
+            0.5, "least standard deviation of a class's Gaussian", log_range(1e-2, 2.0), gt=0
+        )
+        weighting: Literal["samples", "uniform"] = parameter("uniform", "weight of a client, and p(k)")
+
+        def idle(self) -> dict[str, str]:
+            idle = super().idle()
+            if not self.lambda_align:
+                idle |= dict.fromkeys(("sigma_floor", "generator_draws"), "lambda_align is 0")
+            if not (self.lambda_reg or self.lambda_align):
+                own = FedCiR.Params.model_fields.keys() - FedAvg.Params.model_fields.keys()
+                idle |= dict.fromkeys(own - {"lambda_reg", "lambda_align"}, "lambda_reg and lambda_align are 0")
+            return idle
+
+    params: Params
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         if kind != "classification":
@@ -160,21 +186,17 @@ class FedCiR(FedAvg):
 
     # The client.
 
-    @phase(
-        update=Sends("parameters", "local parameters minus the broadcast ones"),
-        loss=Sends(SCALAR, "mean training loss over the local steps"),
+    @adds_to(
+        "train",
         divergence=Sends(SCALAR, f"mean L_align on {MEASURED_ROWS} training rows after training", optional=True),
-        buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
     )
-    def train(self, client: Client, model: Model, **shared: Any) -> Named:
-        reply = super().train(client, model, **shared)
-        if "class_mu" not in shared:
-            return reply
+    def after_training(self, client: Client, model: Model, local: Local) -> Named:
+        if "class_mu" not in local.shared:
+            return {}
         model.eval()
         x, y = next(client.sweep(client.training, MEASURED_ROWS))
         with torch.no_grad():
-            divergence = _align(*model.represent(x), y, shared)
-        return {**reply, "divergence": float(divergence)}
+            return {"divergence": float(_align(*model.represent(x), y, local.shared))}
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """Eq. (18) with one sample of z an example."""

@@ -22,16 +22,17 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.parameters import choices, log_range, parameter
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
+from farfield.federation.local_training import Local
 from farfield.federation.phase import SCALAR, Named, Sends, phase
-from farfield.math import AlignedHead, aligned_cross_entropy, ema, linear_head_gradient, weighted_mean
+from farfield.math import AlignedHead, aligned_cross_entropy, ema, linear_head_gradient
 from farfield.models import Model, ModelState, task_loss
 
 
@@ -52,13 +53,23 @@ class FedIIR(FedAvg):
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"gamma": 0.0}
 
     class Params(FedAvg.Params):
-        gamma: float = Field(1e-2, ge=0, description="γ, weight of the gradient alignment; 0 gives FedAvg")
-        upsilon: float = Field(0.95, ge=0, lt=1, description="υ, memory of the gradient's moving average")
-        half: bool = Field(True, description="the paper's γ/2; false for the published code's γ")
-        gradient_average: Literal["clients", "batches"] = Field(
-            "clients", description="mean of full-batch gradients over clients, or over all mini-batches"
+        gamma: float = parameter(
+            1e-2, "γ, weight of the gradient alignment; 0 gives FedAvg", log_range(1e-4, 10.0), ge=0
         )
-        weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client in the mean")
+        upsilon: float = parameter(
+            0.95, "υ, memory of the gradient's moving average", choices(0.0, 0.5, 0.9, 0.95), ge=0, lt=1
+        )
+        half: bool = parameter(True, "the paper's γ/2; false for the published code's γ")
+        gradient_average: Literal["clients", "batches"] = parameter(
+            "clients", "mean of full-batch gradients over clients, or over all mini-batches"
+        )
+        weighting: Literal["samples", "uniform"] = parameter("uniform", "weight of a client in the mean")
+
+        def idle(self) -> dict[str, str]:
+            alone = ("upsilon", "half", "gradient_average")
+            return {**super().idle(), **({} if self.gamma else dict.fromkeys(alone, "gamma is 0"))}
+
+    params: Params
 
     def initial(self, model: ModelState) -> Mapping[str, Tensor]:
         # Empty until the head's size is seen in the first replies; the average starts from zero.
@@ -66,18 +77,22 @@ class FedIIR(FedAvg):
 
     def round(self, fed: Federation, state: State) -> State:
         gradients = fed.map(self.head_gradient, state.model)
-        # Uniform over clients, or over mini-batches as the published code does it.
-        weights = gradients.stack("batches").double()
-        mean = weighted_mean(gradients.stack("gradient"), weights)
+        # Over clients, or over all their mini-batches as the published code does it.
+        mean = (gradients.sum("gradient") / float(gradients.sum("batches"))).to(state.model.parameters.dtype)
         target = ema(state.target if len(state.target) else None, mean, self.params.upsilon)
         updates = fed.map(self.train, state.model, target=target)
         diagnostics = {"alignment_penalty": _spread(gradients, target), "target_norm": float(target.norm())}
         return state.step(self.aggregate(updates), diagnostics, target=target)
 
     @phase(
-        gradient=Sends("head", "gradient of the client's mean loss by the classifier", server_sees="sum"),
-        batches=Sends(SCALAR, "weight of the gradient: 1, or the number of mini-batches it is the mean of"),
-        square=Sends(SCALAR, "squared length of the gradient", server_sees="sum"),
+        gradient=Sends(
+            "head",
+            "gradient of the client's mean loss by the classifier, or the sum of it over mini-batches",
+            server_sees="sum",
+            is_update=True,
+        ),
+        batches=Sends(SCALAR, "gradients in that sum: 1, or the number of mini-batches", server_sees="sum"),
+        square=Sends(SCALAR, "squared length of the mean gradient, times that number", server_sees="sum"),
     )
     def head_gradient(self, client: Client, model: Model) -> Named:
         model.train()
@@ -87,29 +102,23 @@ class FedIIR(FedAvg):
             for x, y in client.batches(self.params.batch_size, least=self.least_rows(model)):
                 gradient += self._of_head(model, x, y)
                 count += 1
-            gradient /= count
             client.steps, client.examples = steps, examples  # a look at the gradient is no local step
         else:
             for x, y in client.sweep(client.training):
                 gradient += self._of_head(model, x, y) * (len(y) / client.samples)
-        return {"gradient": gradient, "batches": count, "square": float(gradient.double().square().sum())}
+        return {"gradient": gradient, "batches": count, "square": float(gradient.double().square().sum()) / count}
 
     def _of_head(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
             features = model.features(x)
         return _head_gradient(model, features, y, differentiable=False)[1].detach()
 
-    def train(self, client: Client, model: Model, **shared: Any) -> Named:
-        if self.params.gamma and model.spec.head == "linear":
-            shared["aligned"] = self._aligned(model, shared["target"])  # one for all steps of the round
-        return super().train(client, model, **shared)
-
-    def local_gradient(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
+    def local_gradient(self, model: Model, batch: Batch, local: Local) -> Tensor:
         if self.params.gamma == 0.0 or not _is_closed_form(model, batch.y):
-            return super().local_gradient(model, batch, **shared)
+            return super().local_gradient(model, batch, local)
         # Derivatives through the head are closed forms, so autograd is needed for the featurizer only.
         features = model.features(batch.x)
-        aligned = shared.get("aligned") or self._aligned(model, shared["target"])
+        aligned = local.once("aligned head", lambda: self._aligned(model, local.target))
         value, by_features, by_head = aligned(features, batch.y)
         model.backward_from(features, by_features, by_head)
         return value
@@ -137,10 +146,9 @@ class FedIIR(FedAvg):
 
 
 def _spread(gradients: Replies, target: Tensor) -> float:
-    """The mean of ‖g_c − g̃‖² over clients, from sums over them alone."""
-    squares, total = gradients.stack("square").sum(), gradients.stack("gradient").double().sum(dim=0)
-    goal = target.double()
-    return float(squares - 2 * total @ goal) / len(gradients) + float(goal @ goal)
+    """The mean of ‖g_c − g̃‖² over clients, from sums over them alone; clients count by their number of gradients."""
+    squares, total, goal = gradients.sum("square"), gradients.sum("gradient"), target.double()
+    return float(squares - 2 * total @ goal) / float(gradients.sum("batches")) + float(goal @ goal)
 
 
 def _is_closed_form(model: Model, y: Tensor) -> bool:

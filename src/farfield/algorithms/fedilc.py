@@ -86,12 +86,14 @@ class FedILC(FedAvg):
         weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client in the mean")
         zeros: Literal["neither", "paper"] = Field("neither", description="exact zeros: in neither sign's set, or both")
 
+    params: Params
+
     def round(self, fed: Federation, state: State) -> State:
         gradients = fed.map(self.gradient, state.model)
         return state.step(self.aggregate(gradients))
 
     @phase(
-        gradient=Sends("parameters", "the client's gradient"),
+        gradient=Sends("parameters", "the client's gradient", is_update=True),
         loss=Sends(SCALAR, "mean training loss"),
     )
     def gradient(self, client: Client, model: Model) -> Named:
@@ -132,15 +134,16 @@ class FedILCWithFishr(FedILC):
         fishr: float = Field(1.0, ge=0, description="λ, weight of the Fishr penalty")
         fishr_reduction: Literal["mean", "sum"] = Field("mean", description="over clients: the paper's, or the code's")
 
+    params: Params
+
     def round(self, fed: Federation, state: State) -> State:
         first = fed.map(self.gradient_and_variance, state.model)
         aggregate = self.aggregate(first)
-        mean = first.stack("variance").mean(dim=0)
-        second = fed.map(self.variance_gradient, state.model, mean_variance=mean).of(first.clients)
+        mean = first.sum("variance", dtype=None) / len(first)
+        second = fed.map(self.variance_gradient, state.model, among=first.clients, mean_variance=mean)
         penalty, notes = self._penalty_gradient(first, second)
         direction = aggregate.direction - self.params.lr * self.params.fishr * penalty
-        deviations = sum(float(reply.values["deviation"]) for reply in second)
-        diagnostics = {"fishr_penalty": deviations / self._divisor(first)}
+        diagnostics = {"fishr_penalty": float(second.sum("deviation")) / self._divisor(first)}
         if self.over_clients == "geometric":
             diagnostics["geometric_to_arithmetic"] = self._agreement(first, aggregate.direction)
         if first.has("geometric_to_arithmetic"):
@@ -161,8 +164,7 @@ class FedILCWithFishr(FedILC):
         missing = len(first) - len(second)
         if len(second) < 2:
             return none, (f"{missing} clients answered once only; no Fishr term in this round",)
-        parts = second.stack("penalty_gradient").double()
-        penalty = (parts.sum(dim=0) / self._divisor(first)).to(none.dtype)
+        penalty = (second.sum("penalty_gradient") / self._divisor(first)).to(none.dtype)
         return penalty, (
             f"{missing} clients answered once only; the Fishr gradient lacks their part",
         ) if missing else ()
@@ -174,7 +176,7 @@ class FedILCWithFishr(FedILC):
         return _ratio(applied if self.server is None else self.combine(updates, weights), updates)
 
     @phase(
-        gradient=Sends("parameters", "the client's gradient"),
+        gradient=Sends("parameters", "the client's gradient", is_update=True),
         variance=Sends("final layer", "variance over samples of the final layer's gradients", server_sees="sum"),
         loss=Sends(SCALAR, "mean training loss"),
         geometric_to_arithmetic=Sends(SCALAR, "length of the geometric mean against the mean's", optional=True),
@@ -200,7 +202,9 @@ class FedILCWithFishr(FedILC):
         return {"gradient": gradient, "loss": total}, moments
 
     @phase(
-        penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"),
+        penalty_gradient=Sends(
+            "parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum", is_update=True
+        ),
         deviation=Sends(SCALAR, "‖v_e − v̄‖²", server_sees="sum"),
     )
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:

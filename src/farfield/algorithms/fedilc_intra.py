@@ -78,6 +78,8 @@ class IntraGeo(OfEnvironments):
             "batches", description="environments inside a client: mini-batches (published code) or samples (paper)"
         )
 
+    params: Params
+
     def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
         if self.params.inner == "batches":
             yield from super()._environments(client, model)

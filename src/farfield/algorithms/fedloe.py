@@ -34,12 +34,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from farfield.algorithms.fedavg import FedAvg, load_own_buffers
-from farfield.algorithms.local_optimizer import LocalOptimizer
+from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies, Reply
+from farfield.federation.local_optimizer import LocalOptimizer
+from farfield.federation.local_training import load_own_buffers
 from farfield.federation.phase import SCALAR, Free, Named, Sends, phase
 from farfield.math import HeadMixture, mix_heads
 from farfield.models import Model, ModelSpec, ModelState, task_loss
@@ -84,6 +85,8 @@ class FedLOE(FedAvg):
             if self.stage2 and not self.tuning:
                 raise ValueError("stage 2 fits φ on tuning rows; set tuning over 0, or stage2=0 to go without")
             return self
+
+    params: Params
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         if spec.head != "linear":

@@ -73,6 +73,8 @@ class FedLOEFish(FedLOE):
         step: float = Field(0.05, gt=0, description="size of a sequential step")
         meta_lr: float = Field(0.05, gt=0, description="how far φ follows the steps on all clients")
 
+    params: Params
+
     def solve(self, problem: HeadMixture) -> tuple[Tensor, str]:
         if not self.params.passes:
             return super().solve(problem)

@@ -49,6 +49,8 @@ class FedOMG(FedAvg):
         solver: Literal["exact", "paper"] = Field("exact", description="to a certified gap, or the published 20 steps")
         rescale: Literal["none", "1+kappa^2", "1+kappa"] = Field("none", description="what the direction is divided by")
 
+    params: Params
+
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
         p = self.params
         matched = matching_direction(updates, weights, p.kappa, p.solver, reference, p.rescale)

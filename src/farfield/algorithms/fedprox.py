@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field
 from torch import Tensor
 
-from farfield.algorithms.fedavg import FedAvg, Local
+from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.parameters import log_range, parameter
 from farfield.algorithms.registry import register
+from farfield.federation.local_training import Local
 from farfield.math import proximal_penalty
 
 
@@ -33,7 +34,9 @@ class FedProx(FedAvg):
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"mu": 0.0}
 
     class Params(FedAvg.Params):
-        mu: float = Field(0.1, ge=0, description="μ, weight of the proximal term; 0 gives FedAvg")
+        mu: float = parameter(0.1, "μ, weight of the proximal term; 0 gives FedAvg", log_range(1e-4, 1.0), ge=0)
+
+    params: Params
 
     def penalty(self, local: Local) -> Tensor:
         return proximal_penalty(local.parameters, local.start, self.params.mu)

@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from farfield.algorithms.fedavg import FedAvg, load_own_buffers, share_buffers
+from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
+from farfield.federation.local_training import load_own_buffers, share_buffers
 from farfield.federation.phase import SCALAR, Named, Sends, phase
 from farfield.models import Model
 
@@ -38,12 +39,22 @@ class FedSGD(FedAvg):
     single_step: ClassVar[bool] = True
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"batch_size": 0, "local_steps": 1}
 
+    class Params(FedAvg.Params):
+        def idle(self) -> dict[str, str]:
+            no_steps = ("momentum", "weight_decay", "optimizer")
+            return {
+                **super().idle(),
+                **dict.fromkeys(no_steps, "there is one gradient per round and no local optimizer"),
+            }
+
+    params: Params
+
     def round(self, fed: Federation, state: State) -> State:
         gradients = fed.map(self.full_gradient, state.model)
         return state.step(self.aggregate(gradients))
 
     @phase(
-        gradient=Sends("parameters", "gradient of the mean loss over all training rows", server_sees="sum"),
+        gradient=Sends("parameters", "gradient of the mean loss over all training rows", is_update=True),
         loss=Sends(SCALAR, "mean training loss"),
         buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
     )

@@ -1,4 +1,4 @@
-"""The two ends of the table: everybody's data in one place, and nobody's data but one's own.
+"""The two ends of the table: all data in one place, and each client alone on its own data.
 
 ERM pools the training rows of all clients and trains on them: what could be had if data might move. Local-only trains
 each client on its own and shares nothing: what a client has without a federation. Neither is a federated method.
@@ -11,6 +11,7 @@ about as many steps in a round as all clients together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -20,7 +21,8 @@ from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation
-from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.federation.local_training import Local, train_client
+from farfield.federation.phase import SCALAR, Named, Sends, local_training
 from farfield.models import Model, ModelState
 
 
@@ -46,27 +48,41 @@ class LocalOnly(FedAvg):
     differences: ClassVar[tuple[str, ...]] = ("models are sent for evaluation only and are never averaged",)
     not_composable: ClassVar[str] = "never aggregates, so there is nothing for a server rule to do"
     fedavg_with_one_client: ClassVar[bool] = True
+    one_model: ClassVar[bool] = False
+
+    class Params(FedAvg.Params):
+        def idle(self) -> dict[str, str]:
+            server = {name for name in FedAvg.Params.model_fields if name.startswith("server_")}
+            why = "there is no server step, and models are sent for evaluation only"
+            return {**super().idle(), **dict.fromkeys((*server, "weighting", "clip"), why)}
+
+    params: Params
 
     def round(self, fed: Federation, state: State) -> State:
         replies = fed.map(self.train, state.model)
         own = {f"model-{r.client}": r.values["parameters"] for r in replies}
         own |= {f"buffers-{r.client}": r.values["buffers"] for r in replies if "buffers" in r.values}
         losses = replies.stack("loss").double()
-        return state.keep({"loss": float(losses.mean())}, **own)  # type: ignore[arg-type]
+        return state.keep({"loss": float(losses.mean())}, **own)
 
-    @phase(
+    @local_training(
         parameters=Sends("parameters", "the client's own model, for evaluation only"),
         loss=Sends(SCALAR, "mean training loss over the local steps"),
         buffers=Sends("buffers", "the client's own running statistics", optional=True),
     )
     def train(self, client: Client, model: Model, **shared: Any) -> Named:
+        return train_client(self, client, model, shared)
+
+    def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]:
         _load_own_model(client, model)
-        trained = super().train(client, model, **shared)
-        client.state["parameters"] = model.vector.clone()
-        reply: dict[str, Tensor | float] = {"parameters": model.vector.clone(), "loss": trained["loss"]}
-        if model.layout.buffers:
-            client.state["buffers"] = reply["buffers"] = model.buffer_vector.clone()
-        return reply
+        return {}
+
+    def after_training(self, client: Client, model: Model, local: Local) -> Named:
+        client.state["parameters"] = own = model.vector.clone()
+        if not model.layout.buffers:
+            return {"parameters": own}
+        client.state["buffers"] = buffers = model.buffer_vector.clone()
+        return {"parameters": own, "buffers": buffers}
 
     def evaluate(self, client: Client, model: Model) -> Named:
         _load_own_model(client, model)

@@ -16,15 +16,17 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
-from farfield.algorithms.fedavg import FedAvg, Local
+from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.parameters import fixed, parameter
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation
-from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.federation.local_training import Local
+from farfield.federation.phase import Named, Sends, adds_to
 from farfield.math import control_update, server_control_update
 from farfield.models import Model, ModelState
 
@@ -40,7 +42,10 @@ class Scaffold(FedAvg):
     fedavg_with_one_client: ClassVar[bool] = True
 
     class Params(FedAvg.Params):
-        weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client in the mean")
+        weighting: Literal["samples", "uniform"] = parameter("uniform", "weight of a client in the mean")
+
+        momentum: float = parameter(0.0, "0: control variates are for plain SGD", fixed(), ge=0, lt=1)
+        optimizer: Literal["sgd", "adam"] = parameter("sgd", "sgd: control variates are for plain SGD", fixed())
 
         @model_validator(mode="after")
         def _plain_sgd(self) -> Any:
@@ -51,34 +56,32 @@ class Scaffold(FedAvg):
                 )
             return self
 
+    params: Params
+
     def initial(self, model: ModelState) -> Mapping[str, Tensor]:
         return {"control": torch.zeros_like(model.parameters)}
 
     def round(self, fed: Federation, state: State) -> State:
         replies = fed.map(self.train, state.model, control=state.control)
-        control = server_control_update(state.control, replies.stack("control_change"), fed.clients)
+        control = server_control_update(state.control, replies.sum("control_change"), len(replies), fed.clients)
         return state.step(self.aggregate(replies), control=control)
 
-    @phase(
-        update=Sends("parameters", "local parameters minus the broadcast ones"),
-        control_change=Sends("parameters", "change of the client's control variate", server_sees="sum"),
-        loss=Sends(SCALAR, "mean training loss over the local steps"),
-        buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
-    )
-    def train(self, client: Client, model: Model, **shared: Any) -> Named:
-        start = model.vector.clone()
-        before = _own_control(client, start)
-        reply = super().train(client, model, **shared)
-        after = control_update(before, shared["control"], start, model.vector, client.steps, self.params.lr)
-        client.state["control"] = after
-        return {**reply, "control_change": after - before}
+    def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]:
+        return {"own_control": client.state.get("control", torch.zeros_like(model.vector))}
 
     def penalty(self, local: Local) -> Tensor:
-        return torch.dot(local.shared["control"] - _own_control(local.client, local.start), local.parameters)
+        value: Tensor = ((local.control - local.own_control) * local.parameters).sum(-1)
+        return value
 
     def adjust(self, gradient: Tensor, local: Local) -> None:
-        gradient.add_(local.shared["control"]).sub_(_own_control(local.client, local.start))
+        gradient.add_(local.control).sub_(local.own_control)
 
-
-def _own_control(client: Client, like: Tensor) -> Tensor:
-    return client.state.get("control", torch.zeros_like(like))
+    @adds_to(
+        "train",
+        control_change=Sends("parameters", "change of the client's control variate", server_sees="sum", is_update=True),
+    )
+    def after_training(self, client: Client, model: Model, local: Local) -> Named:
+        before = local.own_control
+        after = control_update(before, local.control, local.start, model.vector, client.steps, self.params.lr)
+        client.state["control"] = after
+        return {"control_change": after - before}

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.parameters import linear_range, log_range, parameter
 from farfield.algorithms.registry import register
 
 REDDI = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
@@ -34,9 +33,11 @@ class FedAvgM(FedAvg):
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"server_momentum": 0.0}
 
     class Params(FedAvg.Params):
-        server_optimizer: Literal["sgd", "adam", "yogi"] = Field("sgd", description="what applies the direction")
-        server_lr: float = Field(1.0, gt=0, description="η, global step size")
-        server_momentum: float = Field(0.9, ge=0, lt=1, description="β, momentum of the server; 0 gives FedAvg")
+        server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("sgd", "what applies the direction")
+        server_lr: float = parameter(1.0, "η, global step size", log_range(1e-3, 2.0), gt=0)
+        server_momentum: float = parameter(
+            0.9, "β, momentum of the server; 0 gives FedAvg", linear_range(0.0, 0.99), ge=0, lt=1
+        )
 
 
 @register
@@ -50,9 +51,9 @@ class FedAdam(FedAvg):
     server_half: ClassVar[frozenset[str]] = frozenset({"optimizer"})
 
     class Params(FedAvg.Params):
-        server_optimizer: Literal["sgd", "adam", "yogi"] = Field("adam", description="what applies the direction")
-        server_lr: float = Field(0.03, gt=0, description="η, global step size")
-        server_momentum: float = Field(0.9, ge=0, lt=1, description="β₁")
+        server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("adam", "what applies the direction")
+        server_lr: float = parameter(0.03, "η, global step size", log_range(1e-3, 2.0), gt=0)
+        server_momentum: float = parameter(0.9, "β₁", linear_range(0.0, 0.99), ge=0, lt=1)
 
 
 @register
@@ -66,6 +67,6 @@ class FedYogi(FedAvg):
     server_half: ClassVar[frozenset[str]] = frozenset({"optimizer"})
 
     class Params(FedAvg.Params):
-        server_optimizer: Literal["sgd", "adam", "yogi"] = Field("yogi", description="what applies the direction")
-        server_lr: float = Field(0.03, gt=0, description="η, global step size")
-        server_momentum: float = Field(0.9, ge=0, lt=1, description="β₁")
+        server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("yogi", "what applies the direction")
+        server_lr: float = parameter(0.03, "η, global step size", log_range(1e-3, 2.0), gt=0)
+        server_momentum: float = parameter(0.9, "β₁", linear_range(0.0, 0.99), ge=0, lt=1)

@@ -9,14 +9,24 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from farfield.federation.execution import Outcome
-from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Reply, Traffic
+from farfield.federation.federation import (
+    Event,
+    FederationError,
+    NobodyReplied,
+    QuorumMissed,
+    Replies,
+    Reply,
+    Sum,
+    Traffic,
+    Values,
+)
 from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.federation.reply_checks import STATE_DTYPES, nbytes
 from farfield.models import Layout, ModelState
@@ -105,12 +115,20 @@ class Engine(ABC):
     def generator(self, purpose: str) -> torch.Generator:
         return generator(self._seed, self._round, "server", purpose)
 
-    def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor | float | int) -> Replies:
-        replies, problems = self._run(phase, model, shared, self._cohort)
+    def map(
+        self,
+        phase: Callable[..., Named],
+        model: ModelState,
+        *,
+        among: Collection[int] | None = None,
+        **shared: Tensor | float | int,
+    ) -> Replies:
+        asked = self._cohort if among is None else tuple(client for client in self._cohort if client in among)
+        replies, problems = self._run(phase, model, shared, asked)
         # The product of two decimals can lie a hair above the whole number that it stands for.
-        needed = max(1, math.ceil(self._quorum * len(self._cohort) - 1e-9))
+        needed = max(1, math.ceil(self._quorum * len(asked) - 1e-9))
         if len(replies) < needed:
-            message = f"{len(replies)} of {len(self._cohort)} clients replied, and the quorum is {needed}"
+            message = f"{len(replies)} of {len(asked)} clients replied, and the quorum is {needed}"
             raise QuorumMissed(f"{message} (phase '{phase.__name__}', first problem: {problems[0]})")
         return replies
 
@@ -134,7 +152,7 @@ class Engine(ABC):
             if isinstance(value, Tensor) and value.dtype not in STATE_DTYPES:
                 raise FederationError(f"the shared tensor '{key}' has dtype {value.dtype}, which cannot be sent")
         started = time.perf_counter()
-        accepted: list[tuple[int, Reply]] = []
+        accepted: list[Outcome] = []
         problems: list[str] = []
         cost = Traffic(bytes_down={name: (model.nbytes + nbytes(shared)) * len(clients)}, bytes_up={name: 0})
         self.heard(name, 0, len(clients))
@@ -148,9 +166,7 @@ class Engine(ABC):
             if outcome.problem is None and late:
                 outcome.problem = NO_REPLY.format(self._deadline)
             if outcome.problem is None:
-                accepted.append(
-                    (outcome.client, Reply(outcome.client, outcome.domain, outcome.samples, outcome.values))
-                )
+                accepted.append(outcome)
                 self._keep(outcome)
             else:
                 problems.append(f"client {outcome.client} ({outcome.domain}): {outcome.problem}")
@@ -166,5 +182,18 @@ class Engine(ABC):
                 )
         cost.waiting_seconds = time.perf_counter() - started
         self.traffic.add(cost)
-        ordered = tuple(reply for _, reply in sorted(accepted, key=lambda pair: pair[0]))
-        return Replies(ordered, registered=self.clients), problems
+        accepted.sort(key=lambda outcome: outcome.client)
+        return self._replies(accepted), problems
+
+    def _replies(self, accepted: Sequence[Outcome]) -> Replies:
+        """What the server half may see: values one by one, or the sum of those that are declared as needed in sum."""
+        only_in_sum = [name for name, sends in self._sends.items() if sends.server_sees == "sum"]
+        replies = tuple(
+            Reply(o.client, o.domain, o.samples, Values(o.values, only_in_sum), steps=o.steps) for o in accepted
+        )
+        sums = {
+            name: Sum([outcome.values[name] for outcome in accepted])
+            for name in only_in_sum
+            if accepted and all(name in outcome.values for outcome in accepted)
+        }
+        return Replies(replies, registered=self.clients, sums=sums)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from farfield.federation.client import Client
-from farfield.federation.phase import Named, declared_sends
+from farfield.federation.phase import Named, Sends, declared_sends, phases_of
 from farfield.federation.reply_checks import fault, state_fault
+from farfield.federation.update_steps import UpdateStep
 from farfield.models import Model, ModelState
 from farfield.models.randomness import derive_seed
 
@@ -53,6 +54,7 @@ def run_phase(
         # Copies, as over a wire: what a phase does to them must not reach the server or the next client.
         own = {name: v.clone() if isinstance(v, Tensor) else v for name, v in shared.items()}
         values: Named = method(client, model, **own)  # type: ignore[misc]
+        values = _after_steps(algorithm, phase, values, client)
         outcome.problem = fault(values, sends, model.layout) or state_fault(client.state)
         if outcome.problem is None:
             outcome.values, outcome.state = _apart(values, model), _apart(client.state, model)
@@ -62,6 +64,16 @@ def run_phase(
     outcome.steps, outcome.examples = client.steps, client.examples
     outcome.seconds = time.perf_counter() - started
     return outcome
+
+
+def _after_steps(algorithm: Any, phase: str, values: Named, client: Client) -> Named:
+    """The reply after the algorithm's update steps."""
+    steps: Sequence[UpdateStep] = getattr(algorithm, "update_steps", ())
+    sends: Mapping[str, Sends] = phases_of(type(algorithm))[phase] if steps else {}
+    for step in steps:
+        values = step.apply(values, sends, client)
+        sends = step.declare(sends)
+    return values
 
 
 def _apart(values: Mapping[str, Any], model: Model) -> dict[str, Any]:

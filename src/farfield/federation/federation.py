@@ -1,14 +1,15 @@
 """The Federation contract: the only way to reach clients.
 
     replies = fed.map(self.train, state.model, target=target)
-    updates = replies.stack("update")            # one row a client, in client order
+    updates = replies.stack("update")            # one row per client, in client order
+    change = replies.sum("control_change")       # all that there is of what is declared with server_sees="sum"
 
 Replies that fail the checks never get here; a round that loses too many clients raises `QuorumMissed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from farfield.federation.phase import Named
+from farfield.math.averaging import ordered_sum
 from farfield.models import Layout, ModelState
 
 
@@ -31,6 +33,40 @@ class NobodyReplied(FederationError):
     """Nobody answered outside a round, where no quorum is asked for."""
 
 
+class OnlyInSum(FederationError):
+    """A look at one client's value of what the server may see only in sum."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"'{name}' is declared with server_sees='sum': read replies.sum('{name}'), or declare 'each'")
+
+
+class Values(dict[str, Any]):
+    """The values of a reply that the server may see one by one. Reading one of the others is an error."""
+
+    def __init__(self, values: Named, only_in_sum: Collection[str] = ()) -> None:
+        super().__init__({name: value for name, value in values.items() if name not in only_in_sum})
+        self._only_in_sum = frozenset(values) & frozenset(only_in_sum)
+
+    def __missing__(self, name: str) -> Any:
+        if name in self._only_in_sum:
+            raise OnlyInSum(name)
+        raise KeyError(name)
+
+
+class Sum:
+    """The sum over all replies of values that cannot be read one by one."""
+
+    def __init__(self, values: Sequence[Tensor | float | int]) -> None:
+        rows = torch.stack([torch.as_tensor(value) for value in values])
+
+        def total(dtype: torch.dtype | None) -> Tensor:
+            if dtype is None:
+                return rows.sum(dim=0)
+            return ordered_sum(rows.reshape(len(rows), -1), torch.ones(len(rows))).view(rows.shape[1:]).to(dtype)
+
+        self.total = total
+
+
 @dataclass(frozen=True)
 class Reply:
     """What one client sent back, with the envelope that goes with every reply."""
@@ -38,7 +74,9 @@ class Reply:
     client: int
     domain: str
     samples: int
-    values: Named
+    values: Mapping[str, Any]
+    #: Local steps that the client made in this phase.
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,6 +86,8 @@ class Replies(Sequence[Reply]):
     replies: tuple[Reply, ...]
     #: How many clients the federation has in all, as SCAFFOLD's server needs to know.
     registered: int = 0
+    #: What is declared as needed only in sum.
+    sums: Mapping[str, Sum] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -68,15 +108,33 @@ class Replies(Sequence[Reply]):
         return tuple(r.client for r in self.replies)
 
     def of(self, clients: Collection[int]) -> Replies:
-        """Only the replies of these clients: for a second exchange, when not everyone was in the first."""
-        return replace(self, replies=tuple(r for r in self.replies if r.client in clients))
+        """Only the replies of these clients, without the sums over all.
+
+        For sums over fewer clients, ask these alone: `fed.map(phase, model, among=clients)`.
+        """
+        return replace(self, replies=tuple(r for r in self.replies if r.client in clients), sums={})
 
     def has(self, name: str) -> bool:
+        """Whether every reply has this value, seen one by one or in sum."""
+        return name in self.sums or self.shows(name)
+
+    def shows(self, name: str) -> bool:
+        """Whether every reply has this value and the server sees each of them."""
         return bool(self.replies) and all(name in r.values for r in self.replies)
 
     def stack(self, name: str) -> Tensor:
-        """One row a client."""
+        """One row per client. Raises OnlyInSum for what is declared as needed only in sum."""
         return torch.stack([torch.as_tensor(r.values[name]) for r in self.replies])
+
+    def sum(self, name: str, dtype: torch.dtype | None = torch.float64) -> Tensor:
+        """The sum over the clients, in float64 and client order; in the values' own dtype where `dtype` is None."""
+        of = self.sums[name] if name in self.sums else Sum([r.values[name] for r in self.replies])
+        return of.total(dtype)
+
+    @property
+    def steps(self) -> Tensor:
+        """Local steps of each client in this phase, in float64."""
+        return torch.tensor([float(r.steps) for r in self.replies], dtype=torch.float64)
 
     def weights(self, weighting: Literal["samples", "uniform"]) -> Tensor:
         """Weights that sum to one: by sample count, or the same for all."""
@@ -132,8 +190,15 @@ class Federation(Protocol):
         """The model's shape: where each parameter lies in the flat vector, and how many features and outputs."""
         ...
 
-    def map(self, phase: Callable[..., Named], model: ModelState, **shared: Tensor | float | int) -> Replies:
-        """Run `phase` on this round's cohort and return the replies that arrived."""
+    def map(
+        self,
+        phase: Callable[..., Named],
+        model: ModelState,
+        *,
+        among: Collection[int] | None = None,
+        **shared: Tensor | float | int,
+    ) -> Replies:
+        """Run `phase` on this round's cohort, or on those of it that are `among` these, and return the replies."""
         ...
 
     def generator(self, purpose: str) -> torch.Generator:

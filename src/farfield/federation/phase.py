@@ -6,6 +6,11 @@
 A phase gets the client, the resident model loaded with what was broadcast, and the shared values. It returns named
 tensors and scalars, and only the ones it declares. With every reply goes an envelope: the client, its number of
 training examples, and the steps it made.
+
+A hook that adds an output to a phase declares that output alone:
+
+    @adds_to("train", control_change=Sends("parameters", "change of the control variate", server_sees="sum"))
+    def after_training(self, client, model, local): ...
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 from torch import Tensor
@@ -38,7 +44,8 @@ class Sends:
 
     `shape` is a size by name ("parameters", "head", "final layer", "buffers", "features", "outputs"), a number,
     `Free("tuning rows")` where only the client knows it, or a tuple of these; `()` is a scalar.
-    `server_sees` says whether the server needs each client's value or only their sum.
+    `server_sees` says whether the server needs each client's value or only their sum. What is needed only in sum
+    reaches the server half only as a sum (`replies.sum(name)`).
     """
 
     shape: str | int | tuple[str | int, ...]
@@ -47,6 +54,8 @@ class Sends:
     optional: bool = False
     #: Whether the tensor holds integers (int64) instead of the model's floats; None where both can be, as for labels.
     integers: bool | None = False
+    #: Whether it is a change or a gradient, whose length an update step may limit.
+    is_update: bool = False
     warning: str = ""
 
     def __post_init__(self) -> None:
@@ -86,20 +95,73 @@ def phase(**sends: Sends) -> Callable[[Function], Function]:
     return mark
 
 
-def declared_sends(function: Callable[..., Any]) -> dict[str, Sends]:
-    """What a phase declares; an error for a method that is not a phase."""
-    sends = getattr(function, "__sends__", None)
-    if sends is None:
-        name = getattr(function, "__name__", repr(function))
+def local_training(**sends: Sends) -> Callable[[Function], Function]:
+    """Mark a phase that is the engine's loop of local training, and declare what it sends.
+
+    The body is for an engine that trains one client at a time. Another engine may run the same loop for a stack of
+    clients, with the method's hooks (see `local_training.py`). A method that overrides such a phase with a plain
+    `@phase` does something else, and is run client by client.
+    """
+
+    def mark(function: Function) -> Function:
+        function.__trains__ = True  # type: ignore[attr-defined]
+        return phase(**sends)(function)
+
+    return mark
+
+
+def adds_to(phase: str, **sends: Sends) -> Callable[[Function], Function]:
+    """Mark a hook that adds outputs to the reply of a phase, and declare these outputs."""
+
+    def mark(function: Function) -> Function:
+        function.__adds__ = (phase, sends)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def is_local_training(phase: Callable[..., Any]) -> bool:
+    """Whether a phase is the engine's loop of local training."""
+    return bool(getattr(phase, "__trains__", False))
+
+
+def declared_sends(phase: Callable[..., Any]) -> dict[str, Sends]:
+    """What a phase of an algorithm sends, after its update steps; an error for a method that is not a phase."""
+    name = getattr(phase, "__name__", repr(phase))
+    if not hasattr(phase, "__sends__"):
         raise TypeError(f"'{name}' is not a phase; mark it with @phase(...) and declare what it sends")
-    return dict(sends)
+    algorithm = getattr(phase, "__self__", None)
+    if algorithm is None:
+        return dict(phase.__sends__)
+    return declared_phases(algorithm)[name]
+
+
+def declared_phases(algorithm: Any) -> dict[str, dict[str, Sends]]:
+    """Every phase of an algorithm with what leaves a client in it, after the algorithm's update steps."""
+    declared = phases_of(type(algorithm))
+    for step in getattr(algorithm, "update_steps", ()):
+        declared = {name: dict(step.declare(sends)) for name, sends in declared.items()}
+    return declared
 
 
 def phases_of(algorithm: type) -> dict[str, dict[str, Sends]]:
-    """Every phase of a class with its declarations, inherited ones first."""
+    """Every phase of a class with its declarations, inherited ones first; update steps are not in it."""
+    return {name: dict(sends) for name, sends in _phases_of(algorithm).items()}
+
+
+@cache
+def _phases_of(algorithm: type) -> dict[str, dict[str, Sends]]:
     names = dict.fromkeys(name for cls in reversed(algorithm.__mro__) for name in vars(cls))
     members = {name: getattr(algorithm, name) for name in names}
-    return {name: dict(member.__sends__) for name, member in members.items() if hasattr(member, "__sends__")}
+    phases = {name: dict(member.__sends__) for name, member in members.items() if hasattr(member, "__sends__")}
+    for cls in reversed(algorithm.__mro__):
+        for name, member in vars(cls).items():
+            if hasattr(member, "__adds__"):
+                extended, sends = member.__adds__
+                if extended not in phases:
+                    raise TypeError(f"'{name}' adds to the phase '{extended}', and {algorithm.__name__} has none")
+                phases[extended] |= sends
+    return phases
 
 
 def inherit_declarations(algorithm: type) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from farfield.math.averaging import ordered_sum
-
 
 def control_update(
     control: Tensor, server_control: Tensor, start: Tensor, end: Tensor, steps: int, lr: float
@@ -27,13 +25,11 @@ def control_update(
 
 
 @torch.no_grad()
-def server_control_update(server_control: Tensor, control_changes: Tensor, clients: int) -> Tensor:
-    """c + (1/N) Σ_S (c_i⁺ − c_i) for the changes of this round's cohort, a (cohort, d) matrix.
+def server_control_update(server_control: Tensor, total_change: Tensor, cohort: int, clients: int) -> Tensor:
+    """c + (1/N) Σ_S (c_i⁺ − c_i), where `total_change` is the sum over this round's cohort.
 
     `clients` is N, the size of the whole federation, not of the cohort.
     """
-    cohort = control_changes.shape[0]
     if clients < max(cohort, 1):
         raise ValueError(f"the federation has {clients} clients but {cohort} control changes arrived")
-    total = ordered_sum(control_changes, torch.ones(cohort))
-    return (server_control.to(torch.float64) + total / clients).to(server_control.dtype)
+    return (server_control.to(torch.float64) + total_change.to(torch.float64) / clients).to(server_control.dtype)

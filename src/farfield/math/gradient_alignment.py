@@ -22,62 +22,84 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 class AlignedHead:
     """The objective and its derivatives, for many batches with one target: views and buffers are made once.
 
-    Weight and bias may change in place between the calls, as they do in local training.
+    Weight and bias may change in place between the calls, as they do in local training. With a leading axis on every
+    tensor it is a stack of heads, each with its own batch and target, and the value has one entry per head.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, target: Tensor, gamma: float) -> None:
         weight, self._bias = weight.detach(), None if bias is None else bias.detach()
-        size = weight.numel()
         self._weight, self._gamma = weight, gamma
-        self._transposed = weight.t()
-        self._target, self._bias_target = target[:size].view_as(weight), target[size:]
+        self._stacked = weight.dim() > 2
+        self._add_product = torch.baddbmm if self._stacked else torch.addmm
+        size = weight.shape[-2] * weight.shape[-1]
+        self._transposed = weight.mT
+        self._target, self._bias_target = target[..., :size].reshape(weight.shape), target[..., size:]
         # The distance of the gradient from the target, and the derivative by the head; each flat, with its parts.
-        self._gap, self._by_head = (target.new_empty(size + (0 if bias is None else len(bias))) for _ in range(2))
-        self._gap_weight, self._gap_bias = self._gap[:size].view_as(weight), self._gap[size:]
-        self._gap_transposed = self._gap_weight.t()
-        self._by_weight, self._by_bias = self._by_head[:size].view_as(weight), self._by_head[size:]
-        # A vector of minus ones, a row each.
+        flat = (*weight.shape[:-2], size + (0 if bias is None else bias.shape[-1]))
+        self._gap, self._by_head = (target.new_empty(flat) for _ in range(2))
+        self._gap_weight, self._gap_bias = self._gap[..., :size].view(weight.shape), self._gap[..., size:]
+        self._gap_transposed = self._gap_weight.mT
+        self._by_weight, self._by_bias = self._by_head[..., :size].view(weight.shape), self._by_head[..., size:]
+        # A vector of minus ones, one entry per row.
         self._minus = weight.new_ones(0)
 
     def __call__(self, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The value and its derivatives by the features and by the head. The last is overwritten by the next call."""
         features = features.detach()  # nothing below needs a graph: the derivatives are written out
-        if self._bias is None:
-            logits = features @ self._transposed
-        else:
-            logits = torch.addmm(self._bias, features, self._transposed)
+        logits = self._through(features, self._transposed, self._bias)
         # Errors stay undivided: 1/n and γ go into the factors of the products, which take them for nothing.
-        n, gamma = len(features), self._gamma
+        n, gamma = features.shape[-2], self._gamma
         if len(self._minus) != n:
             self._minus = features.new_full((n,), -1.0)
-        if logits.shape[1] == 1:
-            truth = targets.to(logits.dtype).reshape(-1, 1)
-            risk = binary_cross_entropy_with_logits(logits, truth)
-            probabilities = logits.sigmoid()
-            errors = probabilities - truth
-        else:
-            risk = cross_entropy(logits, targets)
-            probabilities = logits.softmax(dim=1)
-            errors = probabilities.scatter_add(1, targets.unsqueeze(1), self._minus.unsqueeze(1))
-        across = errors.t()
-        torch.addmm(self._target, across, features, beta=-1.0, alpha=1.0 / n, out=self._gap_weight)
-        if self._bias is None:
-            pull = features @ self._gap_transposed
-        else:
-            torch.addmv(self._bias_target, across, self._minus, beta=-1.0, alpha=-1.0 / n, out=self._gap_bias)
-            pull = torch.addmm(self._gap_bias, features, self._gap_transposed)
-        if logits.shape[1] == 1:
+        risk, probabilities, errors = self._risk(logits, targets)
+        across = errors.mT
+        self._add_product(self._target, across, features, beta=-1.0, alpha=1.0 / n, out=self._gap_weight)
+        self._column_sums(self._bias_target, across, -1.0, -1.0 / n, self._gap_bias)
+        pull = self._through(features, self._gap_transposed, None if self._bias is None else self._gap_bias)
+        if logits.shape[-1] == 1:
             curved = pull.mul_(probabilities).mul_(1.0 - probabilities)
         else:
-            curved = torch._softmax_backward_data(pull, probabilities, 1, pull.dtype)
+            curved = torch._softmax_backward_data(pull, probabilities, -1, pull.dtype)
         by_logits = torch.add(errors, curved, alpha=gamma)
-        torch.addmm(self._by_weight, by_logits.t(), features, beta=0.0, alpha=1.0 / n, out=self._by_weight)
-        if self._bias is not None:
-            torch.addmv(self._by_bias, by_logits.t(), self._minus, beta=0.0, alpha=-1.0 / n, out=self._by_bias)
-        by_features = torch.addmm(features, by_logits, self._weight, beta=0.0, alpha=1.0 / n)
-        by_features.addmm_(errors, self._gap_weight, alpha=gamma / n)
-        value = torch.add(risk, torch.dot(self._gap, self._gap), alpha=gamma / 2)
-        return value, by_features, self._by_head
+        self._add_product(self._by_weight, by_logits.mT, features, beta=0.0, alpha=1.0 / n, out=self._by_weight)
+        self._column_sums(self._by_bias, by_logits.mT, 0.0, -1.0 / n, self._by_bias)
+        by_features = self._add_product(features, by_logits, self._weight, beta=0.0, alpha=1.0 / n)
+        by_features = self._add_product(by_features, errors, self._gap_weight, alpha=gamma / n, out=by_features)
+        distance = self._gap.square().sum(-1) if self._stacked else torch.dot(self._gap, self._gap)
+        return torch.add(risk, distance, alpha=gamma / 2), by_features, self._by_head
+
+    def _through(self, inputs: Tensor, transposed: Tensor, bias: Tensor | None) -> Tensor:
+        """Inputs through a linear layer."""
+        if bias is None:
+            return inputs @ transposed
+        return self._add_product(bias.unsqueeze(-2) if self._stacked else bias, inputs, transposed)
+
+    def _column_sums(self, start: Tensor, across: Tensor, beta: float, alpha: float, out: Tensor) -> None:
+        """beta · start − alpha · the sums of `across` over its rows, into `out`; nothing where there is no bias."""
+        if self._bias is None:
+            return
+        if self._stacked:
+            minus = self._minus.expand(len(across), -1).unsqueeze(-1)
+            product = torch.baddbmm(start.unsqueeze(-1), across, minus, beta=beta, alpha=alpha)
+            out.copy_(product.squeeze(-1))
+        else:
+            torch.addmv(start, across, self._minus, beta=beta, alpha=alpha, out=out)
+
+    def _risk(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean cross-entropy, the probabilities, and the errors P − Y."""
+        if logits.shape[-1] == 1:
+            truth = targets.to(logits.dtype).unsqueeze(-1)
+            risk = binary_cross_entropy_with_logits(logits, truth, reduction="none" if self._stacked else "mean")
+            probabilities = logits.sigmoid()
+            return risk.mean((-2, -1)) if self._stacked else risk, probabilities, probabilities - truth
+        if self._stacked:
+            rows = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+            risk = rows.view(targets.shape).mean(-1)
+        else:
+            risk = cross_entropy(logits, targets)
+        probabilities = logits.softmax(dim=-1)
+        minus = self._minus.expand(targets.shape).unsqueeze(-1)
+        return risk, probabilities, probabilities.scatter_add(-1, targets.unsqueeze(-1), minus)
 
 
 def aligned_cross_entropy(

@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def proximal_penalty(vector: Tensor, anchor: Tensor, mu: float) -> Tensor:
-    """μ/2 · ‖vector − anchor‖², a scalar to add to a client's loss."""
-    return 0.5 * mu * (vector - anchor).square().sum()
+    """μ/2 · ‖vector − anchor‖², a value to add to a client's loss; one value per row of a stack."""
+    return 0.5 * mu * (vector - anchor).square().sum(-1)

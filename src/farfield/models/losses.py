@@ -8,7 +8,13 @@ from torch.nn import functional as F
 
 
 def task_loss(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Squared error for real targets, binary cross-entropy for one logit, cross-entropy otherwise."""
+    """Squared error for real targets, binary cross-entropy for one logit, cross-entropy otherwise.
+
+    For a stack of clients, with logits (client, row, output) and targets (client, row), it is one value per client.
+    """
+    if targets.dim() > 1:
+        rows = task_loss(logits.flatten(0, -2), targets.flatten(), "none").view(targets.shape)
+        return {"mean": rows.mean(-1), "sum": rows.sum(-1), "none": rows}[reduction]
     if targets.is_floating_point():
         return F.mse_loss(logits.reshape(targets.shape), targets, reduction=reduction)
     if logits.shape[-1] == 1:

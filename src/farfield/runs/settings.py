@@ -58,7 +58,7 @@ def resolve(name: str, defaults: Mapping[str, Any], settings: Mapping[str, Any],
     if by_epochs or not {"local_epochs", "schedule"}.isdisjoint(settings):
         # A number of steps wins over epochs, and the task's own must not win over the user's epochs.
         suited.pop("local_steps", None)
-    return build(name, {**suited, **settings}).params.model_dump(mode="json")  # type: ignore[no-any-return]
+    return build(name, {**suited, **settings}).params.model_dump(mode="json")
 
 
 def schedule(communications: int | Sequence[int], budget: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from farfield.algorithms.local_optimizer import LocalOptimizer
+from farfield.federation.local_optimizer import LocalOptimizer
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("sgd", {}),

@@ -1,4 +1,4 @@
-"""The optimizer of local training, on flat vectors: one kernel a step, however many tensors the model has."""
+"""The optimizer of local training, on flat vectors of one client or of a stack: one kernel per step."""
 
 from __future__ import annotations
 

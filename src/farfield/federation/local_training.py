@@ -1,0 +1,105 @@
+"""The loop of local training. It belongs to the engine; a method fills in the hooks.
+
+    before_training   once per client: read the client's state, return tensors that the steps need
+    local_gradient    at each step: the gradient of the local objective on a mini-batch
+    adjust            at each step: add the gradient of a term in the parameters alone
+    after_training    once per client: keep state, return what the reply has besides the update
+
+`before_training` and `after_training` see one client. The hooks of a step work on one client and on a stack of clients
+alike: in a stack, every tensor has a leading axis with one entry per client, `model` holds as many sets of parameters,
+and a loss has one value per client. So a step hook reduces over the last axes only (`sum(-1)`, not `sum()`), and reads
+what differs between clients from `local`, never from a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from farfield.federation.client import Batch, Client
+from farfield.federation.local_optimizer import LocalOptimizer
+from farfield.federation.phase import Named, declared_sends
+from farfield.models import Model
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Local:
+    """Local training under way, of one client or of a stack of clients, as the hooks of a step see it.
+
+    `local.target` reads the shared or prepared value named 'target'.
+    """
+
+    #: The parameters now, which the optimizer changes in place, and those that training started from.
+    parameters: Tensor
+    start: Tensor
+    #: What the server shared and what `before_training` returned, by name.
+    shared: Mapping[str, Any]
+    _made: dict[str, Any] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        shared: Mapping[str, Any] = self.__dict__.get("shared", {})
+        if name in shared:
+            return shared[name]
+        raise AttributeError(f"local training has no '{name}'; it was given {sorted(shared) or 'nothing'}")
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` returned at the first step, for the steps that follow."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
+
+
+class TrainsLocally(Protocol):
+    """The hooks that a method fills in."""
+
+    @property
+    def train(self) -> Callable[..., Named]: ...
+    def local_optimizer(self) -> LocalOptimizer: ...
+    def batches(self, client: Client, model: Model) -> Iterator[Batch]: ...
+    def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]: ...
+    def local_gradient(self, model: Model, batch: Batch, local: Local) -> Tensor: ...
+    def adjust(self, gradient: Tensor, local: Local) -> None: ...
+    def after_training(self, client: Client, model: Model, local: Local) -> Named: ...
+
+
+def train_client(method: TrainsLocally, client: Client, model: Model, shared: Mapping[str, Any]) -> Named:
+    """Train one client and return its reply: the update, the loss and the buffers where they are declared, and
+    whatever the method adds. The model is left as trained.
+    """
+    load_own_buffers(client, model)
+    prepared = method.before_training(client, model, **shared)
+    local = Local(model.vector, model.vector.clone(), {**shared, **prepared})
+    optimizer = method.local_optimizer()
+    total = torch.zeros(())
+    model.train()
+    for batch in method.batches(client, model):
+        total += method.local_gradient(model, batch, local)
+        method.adjust(model.gradient, local)
+        optimizer.step(model.vector, model.gradient)
+    declared = declared_sends(method.train)
+    reply: dict[str, Tensor | float | int] = {}
+    if "update" in declared:
+        reply["update"] = model.vector - local.start
+    if "loss" in declared:
+        reply["loss"] = float(total) / max(client.steps, 1)
+    return {**reply, **share_buffers(client, model), **method.after_training(client, model, local)}
+
+
+def load_own_buffers(client: Client, model: Model) -> None:
+    """Load the client's own running statistics, where the norm policy keeps them at the client."""
+    if model.spec.norm == "local" and "buffers" in client.state:
+        model.buffer_vector.copy_(client.state["buffers"])
+
+
+def share_buffers(client: Client, model: Model) -> dict[str, Tensor]:
+    """Return what a phase that trained sends of the running statistics; keep them where the norm policy says so."""
+    if model.layout.buffers and model.spec.norm == "local":
+        client.state["buffers"] = model.buffer_vector.clone()
+    return {"buffers": model.buffer_vector} if model.layout.buffers and model.spec.norm == "average" else {}
