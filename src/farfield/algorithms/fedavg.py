@@ -91,6 +91,8 @@ class FedAvg:
     fedavg_with_one_client: ClassVar[bool] = False
     #: One client with everybody's data instead of a federation: a reference, not a method.
     pooled: ClassVar[bool] = False
+    #: Whether all clients end with one common model, which can be kept and deployed.
+    one_model: ClassVar[bool] = True
     #: What kind of model the method needs; the model factory obliges.
     representation: ClassVar[Literal["plain", "gaussian"]] = "plain"
 

@@ -46,6 +46,7 @@ class LocalOnly(FedAvg):
     differences: ClassVar[tuple[str, ...]] = ("models are sent for evaluation only and are never averaged",)
     not_composable: ClassVar[str] = "never aggregates, so there is nothing for a server rule to do"
     fedavg_with_one_client: ClassVar[bool] = True
+    one_model: ClassVar[bool] = False
 
     def round(self, fed: Federation, state: State) -> State:
         replies = fed.map(self.train, state.model)
