@@ -300,7 +300,7 @@ def test_seed_and_model_are_not_the_servers_to_change() -> None:
             check_seed_and_model(made, made.seed, SPEC.model_copy(update=change).model_dump(mode="json"))
 
 
-def test_an_offer_that_differs_from_what_was_approved_is_refused_before_anything_is_said() -> None:
+def test_a_proposal_that_differs_from_what_was_approved_is_refused_before_anything_is_reported() -> None:
     made = manifest(rounds=20)
     check_proposal(made, {"batch_size": made.settings["batch_size"]}, 20)
     with pytest.raises(Refused, match="approved 20 rounds, and the server asks for 21"):

@@ -82,17 +82,15 @@ def _phase_beyond(approved: Manifest, algorithm: str, phase: str) -> str | None:
     declared = phases_of(parts(algorithm)[0]).get(phase)
     if declared is None:
         return f"the server asks for a phase '{phase}', which {algorithm} does not have in this site's version"
-    agreed = {entry.name: entry.what for entry in approved.entries if entry.exchange == phase}
+    agreed = {entry.name: entry.without_numbers for entry in approved.entries if entry.exchange == phase}
     if not agreed:
         return f"{prefix} no phase '{phase}', and the server asks for it"
     for entry in phase_entries(phase, declared, None):
-        before = agreed.get(entry.name)
+        before, now = agreed.get(entry.name), entry.without_numbers
         if before is None:
             return f"{prefix} no '{entry.name}' in phase '{phase}', which {algorithm} would send"
-        if before != entry.what:
-            return (
-                f"'{entry.name}' in phase '{phase}' is not what this site has approved: {_change(before, entry.what)}"
-            )
+        if before != now:
+            return f"'{entry.name}' in phase '{phase}' is not what this site has approved: {_change(before, now)}"
     return None
 
 

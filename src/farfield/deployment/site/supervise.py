@@ -225,10 +225,10 @@ def _watch(
 
 
 def _why_left(federation: FederationFile, node: Process) -> str:
-    words = node.log_tail(14)
-    if any(sign in words.lower() for sign in _UNKNOWN_KEY):
+    printed = node.log_tail(14)
+    if any(sign in printed.lower() for sign in _UNKNOWN_KEY):
         return (
             f"the server at {federation.server} does not know this site's key, another client is connected with it, or "
             "this machine's clock is wrong; send the server's operator the .pub file, to be given with --key"
         )
-    return f"Flower's SuperNode has ended with code {node.code}; the end of '{node.log}': {words}"
+    return f"Flower's SuperNode has ended with code {node.code}; the end of '{node.log}': {printed}"
