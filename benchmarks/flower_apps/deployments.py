@@ -14,7 +14,7 @@ import numpy as np
 
 from farfield.deployment.federation_file import read_federation
 from farfield.deployment.flower.processes import Process, environment, free_port, wait_for_port
-from farfield.deployment.server.command import Security, serve
+from farfield.deployment.server.supervise import Security, serve
 from flower_apps.experiment import EPOCHS, GAMMA, LR, SITES, UPSILON, Network, make_farfield, make_untuned
 
 HERE = Path(__file__).parent
@@ -81,7 +81,7 @@ def run_untuned(folder: Path, rounds: int, seconds: float) -> Untuned:
             for process in (link, *nodes):
                 process.check()
             if time.monotonic() > until:
-                raise TookTooLong(f"the untuned app is not done after {seconds:g} s; {link.last_words()}")
+                raise TookTooLong(f"the untuned app is not done after {seconds:g} s; {link.log_tail()}")
             time.sleep(0.2)
     return Untuned(json.loads((folder / "timings.json").read_text())[1:], np.load(folder / "compared.npy"))
 

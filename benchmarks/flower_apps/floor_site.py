@@ -15,10 +15,11 @@ HERE = Path(__file__).parent
 
 def client(federation_file: Path, site_file: Path, authority: Path, key: Path) -> None:
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.manifest.manifest import make_manifest, own_spec, save_approval
-    from farfield.deployment.site.command import Credentials, check_server, join
+    from farfield.deployment.manifest.approval import save_approval
+    from farfield.deployment.manifest.manifest import make_manifest, own_spec
     from farfield.deployment.site.data import open_site
     from farfield.deployment.site.site_file import read_site
+    from farfield.deployment.site.supervise import Credentials, check_server, join
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the processes below are ended, too
     federation, site = read_federation(federation_file), read_site(site_file)

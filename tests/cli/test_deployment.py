@@ -287,7 +287,7 @@ def test_a_run_is_not_resumed_with_another_federation_file(farfield: Callable[..
 
 
 def test_registered_keys_stay_for_sites_that_wait_and_another_key_is_noticed(hospital: Path) -> None:
-    from farfield.deployment.server.command import NODES, ServerError, _check_keys, _fingerprint
+    from farfield.deployment.server.supervise import NODES, ServerError, _check_keys, _fingerprint
 
     folder, key = hospital / "flower", hospital / "keys" / "cleveland.pub"
     folder.mkdir()
@@ -310,14 +310,14 @@ def test_registered_keys_stay_for_sites_that_wait_and_another_key_is_noticed(hos
 
 
 @pytest.mark.parametrize(
-    ("printed", "said"),
+    ("printed", "error"),
     [
         ('{\n  "success": false,\n  "error-message": "it is\\nknown \\"already\\""\n}\n', 'it is known "already"'),
         ("╭─ Error ─╮\n│ no link │\n╰─────────╯\n", "no link"),
-        ("{\n}\n", "nothing was said"),
+        ("{\n}\n", "it gave no reason"),
     ],
 )
-def test_what_flowers_command_said_is_passed_on(printed: str, said: str) -> None:
-    from farfield.deployment.server.command import _said
+def test_the_error_of_flowers_command_is_passed_on(printed: str, error: str) -> None:
+    from farfield.deployment.server.supervise import _flower_error
 
-    assert _said(printed) == said
+    assert _flower_error(printed) == error

@@ -45,7 +45,7 @@ def empty_round(grid: Grid, nodes: Sequence[int], of: Sequence[Exchange]) -> flo
         content = RecordDict({"arrays": _array(exchange.down), "config": ConfigRecord({"server-round": 1})})
         messages = [Message(content, node, f"query.empty_{exchange.kind}", group_id="empty") for node in nodes]
         waiting = set(grid.push_messages(messages))
-        news = time.monotonic()
+        last_reply = time.monotonic()
         while waiting:
             replies = list(grid.pull_messages(list(waiting)))
             for reply in replies:
@@ -54,8 +54,8 @@ def empty_round(grid: Grid, nodes: Sequence[int], of: Sequence[Exchange]) -> flo
                 waiting.discard(reply.metadata.reply_to_message_id)
             if waiting:
                 if replies:
-                    news = time.monotonic()
-                time.sleep(until_next_look(news))
+                    last_reply = time.monotonic()
+                time.sleep(until_next_look(last_reply))
     return time.perf_counter() - started
 
 

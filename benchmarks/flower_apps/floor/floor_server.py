@@ -18,9 +18,9 @@ from empty import empty_round, exchanges
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from farfield.deployment.flower.poll_intervals import look_again_soon
+from farfield.deployment.flower.poll_intervals import shorten_object_polling
 from farfield.deployment.server import run as server_run
-from farfield.deployment.server.federation import SitesFederation
+from farfield.deployment.server.engine import SitesFederation
 from farfield.federation.execution import Outcome
 from farfield.models import ModelState
 
@@ -58,7 +58,7 @@ def main(grid: Grid, context: Context) -> None:
                 np.save(out / "flower" / "compared.npy", model.parameters.numpy())
             return super()._outcomes(phase, model, shared, clients)
 
-    look_again_soon()
+    shorten_object_polling()
     server_run.SitesFederation = InTurns
     server_run.serve(grid, out)
 

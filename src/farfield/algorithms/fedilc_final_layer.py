@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from farfield.federation.client import ROUND_ONLY, Client
+from farfield.federation.client import Client
+from farfield.federation.client_state import ROUND_ONLY
 from farfield.math import GradientMoments, residuals
 from farfield.models import Model
 from farfield.models.randomness import derive_seed

@@ -16,7 +16,7 @@ from farfield.cli.console import messages, output
 from farfield.errors import UserError
 
 FederationPath = Annotated[Path, typer.Argument(metavar="FEDERATION", help="The federation file, e.g. heart.toml.")]
-#: What a site's operator reads when the server has asked for something.
+#: What a site's operator reads when the server has asked a question.
 _QUESTIONS = {
     "describe": "the site's schema",
     "statistics": "statistics of the columns",
@@ -46,20 +46,20 @@ def server(
     """
     _need_flower()
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.server.command import Security, keys_in, serve
+    from farfield.deployment.server.supervise import Security, find_public_keys, serve
 
     asked = read_federation(federation)
     if insecure and (certs is not None or key):
-        raise UserError("--insecure goes without certificates and keys; leave --certs and --key away, or --insecure")
+        raise UserError("--insecure goes without certificates and keys; omit --certs and --key, or omit --insecure")
     if not insecure and certs is None:
         raise UserError(
             "a server needs a certificate: make one with 'farfield certs server FOLDER' and give --certs FOLDER "
             "(or --insecure, on this machine alone)"
         )
-    security = Security(certs, keys_in(key or []))
+    security = Security(certs, find_public_keys(key or []))
     try:
         with _EndedBySignals():
-            result = serve(asked, out, security, wait=wait, resume=resume, tell=_say)
+            result = serve(asked, out, security, wait=wait, resume=resume, show=_print_row)
     except KeyboardInterrupt:
         begun = (out / "run" / "config.toml").exists()
         _stop(f"stopped; the same command {'with --resume goes on' if begun else 'starts it again'}")
@@ -102,21 +102,16 @@ def client(
     """
     _need_flower()
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.manifest.manifest import (
-        changes,
-        is_approved,
-        make_manifest,
-        own_spec,
-        render,
-        save_approval,
-    )
-    from farfield.deployment.site.command import Credentials, check_credentials, check_server, join
+    from farfield.deployment.manifest.approval import changes, is_approved, save_approval
+    from farfield.deployment.manifest.manifest import make_manifest, own_spec
+    from farfield.deployment.manifest.table import render
     from farfield.deployment.site.data import open_site
     from farfield.deployment.site.site_file import read_site
+    from farfield.deployment.site.supervise import Credentials, check_credentials, check_server, join
 
     asked, own = read_federation(federation), read_site(site)
     if insecure and (ca is not None or key is not None):
-        raise UserError("--insecure goes without certificates and keys; leave --ca and --key away, or --insecure")
+        raise UserError("--insecure goes without certificates and keys; omit --ca and --key, or omit --insecure")
     credentials = Credentials(ca, key)
     if not show:  # what would leave can be read before there are any keys
         _need_authority(ca, insecure)
@@ -145,7 +140,7 @@ def client(
     try:
         check_server(asked, credentials, wait)
         with _EndedBySignals():
-            join(asked, own.path, folder, credentials, tell=_say, stay=stay)
+            join(asked, own.path, folder, credentials, show=_print_row, stay=stay)
     except KeyboardInterrupt:
         _stop("this site has left; the same command joins again")
 
@@ -159,7 +154,7 @@ def _need_authority(ca: Path | None, insecure: bool) -> None:
 
 
 def _approve(changed: str, accept: bool) -> None:
-    """Ask the operator, unless --accept has said it already. Ends the command if the answer is no."""
+    """Ask the operator, unless --accept was given. Ends the command if the answer is no."""
     before = f"; an earlier approval does not cover it: {changed}" if changed else ""
     if not accept and not sys.stdin.isatty():
         raise UserError(
@@ -182,7 +177,7 @@ def _need_flower() -> None:
         raise UserError("a deployment needs Flower, which is not installed: pip install 'farfield[flower]'")
 
 
-def _say(row: dict[str, Any]) -> None:
+def _print_row(row: dict[str, Any]) -> None:
     kind, text = str(row["kind"]), str(row["text"])
     facts = []
     if row.get("loss") is not None:
@@ -201,7 +196,7 @@ def _say(row: dict[str, Any]) -> None:
 
 
 class _EndedBySignals:
-    """SIGTERM ends as Ctrl-C does: the processes that were started are ended, too."""
+    """Treat SIGTERM as Ctrl-C, so that the processes that were started are ended, too."""
 
     def __enter__(self) -> None:
         self._before = signal.signal(signal.SIGTERM, self._interrupt)

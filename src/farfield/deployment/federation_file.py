@@ -57,7 +57,7 @@ def _address(value: Any) -> Any:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of 'host:port', without the brackets of an IPv6 address. ValueError for anything else."""
+    """Return host and port of 'host:port', an IPv6 address without brackets. Raises ValueError for anything else."""
     host, colon, port = address.rpartition(":")
     shown = f"{address!r} is no address"
     if not colon or not host:
@@ -77,7 +77,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _flat(value: Any, before: str = "") -> Any:
-    """TOML reads `model.hidden = [32]` as a table in a table; here it is one setting with a dot in its name."""
+    """Flatten nested tables: TOML reads `model.hidden = [32]` as one, and here it is a setting with a dotted name."""
     if not isinstance(value, dict):
         return value
     flat: dict[str, Any] = {}
@@ -122,7 +122,7 @@ class FederationFile(BaseModel):
 
 
 def read_federation(path: Path | str) -> FederationFile:
-    """A federation file, checked as far as it can be without any data."""
+    """Read a federation file, and check it as far as that is possible without data."""
     path = Path(path)
     if path.is_dir():
         path = path / "federation.toml"
@@ -166,13 +166,13 @@ def _misread(path: Path, error: ValidationError) -> FederationFileError:
         return _unknown(path, key)
     if first["type"] == "missing":
         return FederationFileError(f"'{path}' has no key '{key}', {NEEDED[key]}")
-    said = first["msg"].removeprefix("Value error, ")
+    problem = first["msg"].removeprefix("Value error, ")
     shown = f", not {first['input']!r}" if not first["msg"].startswith("Value error") else ""
-    return FederationFileError(f"'{path}', key '{key}': {said[0].lower()}{said[1:]}{shown}")
+    return FederationFileError(f"'{path}', key '{key}': {problem[0].lower()}{problem[1:]}{shown}")
 
 
 def _check_method(federation: FederationFile) -> None:
-    """Refuse a method that does not exist or is none across sites, and settings that go nowhere."""
+    """Refuse a method that does not exist or does not work across sites, and settings that have no meaning."""
     from farfield.algorithms import AlgorithmError, build, parts
     from farfield.runs.settings import PlanError, sort_settings
 
@@ -213,7 +213,7 @@ def _check_augment(augment: Any) -> None:
 
 
 def _check_model(settings: dict[str, Any]) -> None:
-    """Values that no model can have; those that do not fit the sites' data show when that is known."""
+    """Refuse values that no model can have. Whether they fit the sites' data is checked when the data is known."""
     from farfield.models import ModelSpec
     from farfield.runs.settings import PlanError
 

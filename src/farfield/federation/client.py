@@ -14,8 +14,6 @@ from farfield.tasks.augment import AUGMENTATIONS
 from farfield.tasks.task import Domain
 
 Segments = Sequence[tuple[str, Tensor]]
-#: What a client keeps under a name that begins so is for a later phase of the same round, and forgotten with it.
-ROUND_ONLY = "round/"
 #: Full passes take this many rows at a time, fewer where these are more bytes: a network's layers hold many times that.
 ROWS_AT_ONCE = 1024
 BYTES_AT_ONCE = 16 << 20
@@ -96,17 +94,12 @@ def _as_float(x: Tensor) -> Tensor:
     return x.to(torch.get_default_dtype()) / 255 if x.dtype == torch.uint8 else x
 
 
-def lasting(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is left of a client's state when the round is over."""
-    return {name: value for name, value in state.items() if not name.startswith(ROUND_ONLY)}
-
-
 @dataclass
 class Client:
     """One client during one phase.
 
     `state` holds named tensors that stay with the client between rounds, or until the end of this one where the name
-    begins with `ROUND_ONLY`.
+    begins with `client_state.ROUND_ONLY`.
     """
 
     id: int

@@ -6,14 +6,13 @@ purpose), replies are put in client order, and every phase runs on one thread.
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from farfield.federation.client import lasting
+from farfield.federation.client_state import ClientStates
 from farfield.federation.engine import Engine
 from farfield.federation.execution import Outcome, run_phase
 from farfield.federation.population import Population
@@ -47,8 +46,7 @@ class LocalFederation(Engine):
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._pool = WorkerPool(workers, algorithm, model, population, seed) if workers > 1 else None
-        self._kept: dict[int, dict[str, Tensor]] = {}
-        self._staged: dict[int, dict[str, Tensor]] = {}
+        self._states = ClientStates()
 
     def close(self) -> None:
         if self._pool is not None:
@@ -66,36 +64,32 @@ class LocalFederation(Engine):
     @property
     def states(self) -> dict[int, dict[str, Tensor]]:
         """What stays at each client between rounds. Only clients that have taken part have an entry."""
-        states = {number: lasting(state) for number, state in (self._kept | self._staged).items()}
-        return {number: state for number, state in states.items() if state}
+        return self._states.save()
 
     @states.setter
     def states(self, states: dict[int, dict[str, Tensor]]) -> None:
-        self._kept, self._staged = dict(states), {}
+        self._states.load(states)
 
     def discard(self) -> None:
         super().discard()
-        self._staged = {}
+        self._states.discard()
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
-        self._kept |= {number: lasting(state) for number, state in self._staged.items()}
-        self._staged = {}
+        self._states.commit()
         super().begin(round, cohort)
 
     def _keep(self, outcome: Outcome) -> None:
-        self._staged[outcome.client] = outcome.state
+        self._states.stage(outcome.client, outcome.state)
 
     def _outcomes(
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
         if self._pool is not None:
-            states = ChainMap(self._staged, self._kept)
+            states = {number: self._states.of(number).current for number in clients}
             yield from self._pool.run(phase, self._round, model, shared, clients, states, self._deadline)
             return
         with torch.random.fork_rng(devices=[]):
             for number in clients:
-                # A copy, as over a wire: a phase that fails half-way must not leave half a state behind.
-                kept = self._staged.get(number, self._kept.get(number, {}))
-                state = {name: value.clone() for name, value in kept.items()}
+                state = self._states.of(number).copy()
                 client = self._population.client(number, seed=self._seed, round=self._round, phase=phase, state=state)
                 yield run_phase(self._algorithm, phase, self._model, model, client, shared)

@@ -65,8 +65,8 @@ def train(
         all_train=True,
         settings=settings,
     )
-    if plan.algorithm(algorithm).name == "local-only":
-        raise PlanError("local-only gives one model a client and no common one to keep; train another method")
+    if not plan.algorithm(algorithm).one_model:
+        raise PlanError(f"{algorithm} gives one model per client and no common one to keep; train another method")
     job = Job(algorithm, None, seed)
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Error, Message
@@ -12,11 +13,12 @@ from torch import Tensor
 
 from farfield.algorithms import FedAvg, State, build
 from farfield.federation.client import Client
+from farfield.federation.client_state import SiteState
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
-from farfield.federation.flower.node import Keeping, Resident
+from farfield.federation.flower.node import MethodCache
 from farfield.federation.flower.packing import pack, unpack
-from farfield.federation.flower.respond import respond
+from farfield.federation.flower.respond import Responder
 from farfield.federation.population import Population
 from farfield.models import ModelSpec, build_model
 from farfield.models.threads import one_thread
@@ -40,15 +42,27 @@ class ToySite:
         return self._clients.client(int(name), seed=assignment.seed, round=round, phase=phase, state=state)
 
 
+class ToyResponder(Responder):
+    """A node that holds its state in memory."""
+
+    def __init__(self, site: Any, methods: MethodCache) -> None:
+        super().__init__(site, methods)
+        self.state = SiteState()
+
+    @contextlib.contextmanager
+    def held_state(self, run: str) -> Iterator[SiteState]:
+        yield self.state
+
+
 class InProcessGrid:
-    """Nodes in this process, each with what it keeps; `tamper` stands on the way of their replies."""
+    """Nodes in this process, each with its state; `tamper` changes their replies."""
 
     def __init__(self, site: Any, make: Callable[..., Any] = build, tamper: Tamper = lambda reply: [reply]) -> None:
         # Flower's messages are made by a task; a test says which one it is.
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
         self.site, self.tamper = site, tamper
-        self.resident = Resident(make)
-        self.keeping: dict[int, Keeping] = {}
+        self.methods = MethodCache(make)
+        self.nodes: dict[int, ToyResponder] = {}
         self.sent: list[Message] = []
         self.received: list[Message] = []
         self.down: set[int] = set()
@@ -68,9 +82,9 @@ class InProcessGrid:
         return ids
 
     def _reply(self, message: Message) -> Message:
-        keeping = self.keeping.setdefault(message.metadata.dst_node_id, Keeping())
+        node = self.nodes.setdefault(message.metadata.dst_node_id, ToyResponder(self.site, self.methods))
         try:
-            return respond(message, self.site, self.resident, keeping)
+            return node.respond(message)
         except Exception as error:  # as Flower does with an app that raises
             return Message(Error(code=2, reason=str(error)), reply_to=message)
 

@@ -13,7 +13,7 @@ from flwr.app import Array, Error, Message
 
 from farfield.algorithms import FedAvg, build
 from farfield.federation.federation import FederationError, QuorumMissed
-from farfield.federation.flower.engine import STRANGE, FlowerFederation, until_next_look
+from farfield.federation.flower.engine import UNEXPECTED_REPLY, FlowerFederation, until_next_look
 from farfield.federation.flower.packing import packed_bytes, unpack
 from farfield.federation.reply_checks import nbytes
 from farfield.models import build_model, hash_states
@@ -130,7 +130,9 @@ def test_a_bad_reply_is_dropped_and_named_and_the_others_count(kind: str) -> Non
 def test_a_reply_that_comes_twice_counts_once_and_is_recorded() -> None:
     fed, _ = over_grid("fedavg", fedavg(), domains(3), tamper=to_client("1", lambda reply: [reply, reply]))
     assert ask(fed, fedavg()) == (0, 1, 2)
-    assert [(event.kind, event.message, event.phase) for event in fed.events] == [("reply-dropped", STRANGE, "train")]
+    assert [(event.kind, event.message, event.phase) for event in fed.events] == [
+        ("reply-dropped", UNEXPECTED_REPLY, "train")
+    ]
 
 
 def test_a_reply_from_a_round_before_is_recorded_and_not_used() -> None:
@@ -147,7 +149,7 @@ def test_a_reply_from_a_round_before_is_recorded_and_not_used() -> None:
     assert [event.message for event in fed.events] == ["no reply within the deadline of 0.05 s"]
     grid._ready += held
     assert ask(fed, fedavg(), round=2) == (0, 1, 2)
-    assert [event.message for event in fed.events[1:]] == [STRANGE]
+    assert [event.message for event in fed.events[1:]] == [UNEXPECTED_REPLY]
 
 
 def test_a_node_that_messages_do_not_reach_is_named() -> None:

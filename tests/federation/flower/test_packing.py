@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from farfield.federation.flower.packing import BadMessage, gather, pack, packed_bytes, unpack
+from farfield.federation.flower.packing import BadMessage, pack, pack_groups, packed_bytes, unpack
 from farfield.federation.reply_checks import STATE_DTYPES, nbytes
 
 DTYPES = sorted(STATE_DTYPES, key=str)
@@ -73,7 +73,7 @@ def test_what_comes_out_is_nobody_elses_memory() -> None:
 
 
 def test_what_goes_to_many_is_laid_out_once() -> None:
-    broadcast = gather({"model": {"parameters": torch.ones(1000)}})
+    broadcast = pack_groups({"model": {"parameters": torch.ones(1000)}})
     contents = [pack({"client": n}, broadcast, {"state": {"c": torch.full((2,), n)}}) for n in range(3)]
     laid = [content.array_records["tensors"]["0"].data for content in contents]
     assert laid[0] is laid[1] is laid[2]

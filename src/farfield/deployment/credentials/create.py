@@ -1,11 +1,11 @@
-"""Certificates and keys to start a federation with: a development CA, the server's certificate, a key pair a site.
+"""Create certificates and keys for a federation: a development CA, the server's certificate, one key pair per site.
 
-    make_authority(folder, days)                   # ca.crt for the sites, ca.key for nobody
+    make_authority(folder, days)                   # ca.crt for the sites; ca.key stays secret
     make_server_certificate(folder, hosts, days)   # server.crt and server.key, signed by that CA
     make_node_key(folder, name)                    # NAME.key stays at the site, NAME.pub goes to the server
 
-TLS tells a site that it speaks to its server and hides what is said; a site's key pair tells the server which site it
-speaks to. An organisation that has a CA of its own uses that one and needs only the node keys.
+TLS proves to a site that it is connected to its server, and encrypts the connection. A site's key pair proves to the
+server which site it is. An organisation that has its own CA uses that one and needs only the node keys.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from farfield.errors import UserError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MOST_DAYS = 36500
-#: A certificate is valid from a little earlier on: the clocks of two machines are not the same.
+#: A certificate is valid from this much earlier, because the clocks of two machines differ.
 CLOCKS = timedelta(hours=1)
 
 _PRIVATE, _PUBLIC = 0o600, 0o644
@@ -73,7 +73,7 @@ class NodeKey:
 
 
 def make_authority(folder: Path, days: int, *, force: bool = False) -> Authority:
-    """A CA of one's own: `ca.crt`, which sites trust, and `ca.key`, which signs."""
+    """Create a CA: `ca.crt`, which sites trust, and `ca.key`, which signs."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     _check_days(days)
     _check_free([key, certificate], force, "what it has signed would not be trusted any more")
@@ -92,7 +92,7 @@ def make_authority(folder: Path, days: int, *, force: bool = False) -> Authority
 
 
 def has_authority(folder: Path) -> bool:
-    """Whether there is a CA. A half of one is refused: its other half is somewhere, and a new one would not fit."""
+    """Return whether a folder has a CA. Half of one is refused, because a new other half would not fit."""
     here = [name for name in ("ca.crt", "ca.key") if (folder / name).exists()]
     if len(here) == 1:
         other = "ca.key" if here == ["ca.crt"] else "ca.crt"
@@ -101,7 +101,7 @@ def has_authority(folder: Path) -> bool:
 
 
 def check_server_certificate(folder: Path, hosts: Sequence[str], days: int, *, force: bool = False) -> None:
-    """Refuse names that no server can have, a time that is none, and a key that is there."""
+    """Reject invalid host names, an invalid validity period, and a key that exists already."""
     if not hosts:
         raise CertificateError("a server's certificate needs at least one name or address that sites reach it by")
     for host in hosts:
@@ -114,7 +114,7 @@ def check_server_certificate(folder: Path, hosts: Sequence[str], days: int, *, f
 def make_server_certificate(
     folder: Path, hosts: Sequence[str] = LOOPBACK, days: int = 365, *, force: bool = False
 ) -> ServerCertificate:
-    """`server.crt` and `server.key` for a server that sites reach by these names, signed by the folder's CA."""
+    """Create `server.crt` and `server.key` for a server with these names, signed by the folder's CA."""
     check_server_certificate(folder, hosts, days, force=force)
     names = {host: _subject_name(host) for host in hosts}
     certificate, key = folder / "server.crt", folder / "server.key"
@@ -136,7 +136,7 @@ def make_server_certificate(
 
 
 def check_node_key(folder: Path, name: str, *, force: bool = False) -> None:
-    """Refuse a name that is no file name, and a key that is there."""
+    """Reject a name that is no file name, and a key that exists already."""
     if not re.fullmatch(r"\w[\w.-]{0,99}", name) or name.lower() in ("ca", "server"):
         raise CertificateError(
             f"{name!r} cannot name a key; use letters, digits, '-', '_' and '.', and neither 'ca' nor 'server'"
@@ -146,7 +146,7 @@ def check_node_key(folder: Path, name: str, *, force: bool = False) -> None:
 
 
 def make_node_key(folder: Path, name: str, *, force: bool = False) -> NodeKey:
-    """A site's key pair on the curve P-384, in the form that Flower reads: OpenSSH."""
+    """Create a site's key pair on the curve P-384, in the format that Flower reads: OpenSSH."""
     check_node_key(folder, name, force=force)
     made = NodeKey(folder / f"{name}.key", folder / f"{name}.pub")
     private = ec.generate_private_key(ec.SECP384R1())

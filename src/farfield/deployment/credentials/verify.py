@@ -1,4 +1,4 @@
-"""Certificates and keys are read before anything is started: Flower's own words on a bad one come late and are many."""
+"""Verify certificates and keys before anything is started: Flower reports a bad one late and at length."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs a command that must not outlive whoever started it: `python end_with_parent.py PARENT_PID COMMAND ...`.
+"""Run a command that ends when its parent process does: `python end_with_parent.py PARENT_PID COMMAND ...`.
 
-Flower's processes are started by ours; if ours is killed with no chance to tidy up, they would run on and hold a port.
-Started as a file, not as a module, so that it imports nothing but what is below.
+If farfield were killed, Flower's processes would run on and hold a port. This runs as a file, not as a module, so that
+it imports only what is named below.
 """
 
 import os
@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 
-#: Seconds between looks.
+#: Seconds between two looks for the parent.
 LOOK = 0.5
 
 
 def main(parent: int, command: list[str]) -> int:
-    """The command's exit code. When the parent is gone, the whole group of processes is ended."""
+    """Run the command and return its exit code. When the parent is gone, end the whole group of processes."""
     child = subprocess.Popen(command)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     while True:

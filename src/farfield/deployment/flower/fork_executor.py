@@ -1,4 +1,4 @@
-"""Runs a site's messages in forks of a warm process, where Flower would start a new Python for each.
+"""Run a site's messages in forks of a warm process, where Flower would start a new Python for each message.
 
 Flower's SuperExec asks the SuperNode for work and hands it to an executor; ours forks. Everything heavy (torch, the
 methods, the site's rows) is in memory before the first message, so that a message costs milliseconds and not seconds.
@@ -19,15 +19,15 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 from flwr.supernode.runtime import run_clientapp as flower
 
-from farfield.deployment.flower.poll_intervals import LOOK_HERE, look_again_soon
+from farfield.deployment.flower.poll_intervals import LONGEST_HERE, shorten_object_polling
 
 
 class ForkExecutor:
-    """What SuperExec needs of an executor: capacity, launch, and tidying up."""
+    """The executor that SuperExec calls: its capacity, the launch of a message, and the end."""
 
     def __init__(self, app: ClientApp) -> None:
         self._app = app
-        look_again_soon(LOOK_HERE)
+        shorten_object_polling(LONGEST_HERE)
         gc.freeze()  # a fork that collects garbage would copy all of the memory that it shares
         self._children: set[int] = set()
 
@@ -35,7 +35,7 @@ class ForkExecutor:
         return supported_task_types, set()
 
     def wait_for_capacity(self, *_: Any, **__: Any) -> None:
-        """A fork is always to be had."""
+        """Return at once: a fork is always possible."""
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         sys.stdout.flush()
@@ -48,7 +48,7 @@ class ForkExecutor:
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
-        """Take note of forks that are done."""
+        """Collect the forks that have ended."""
         for child in list(self._children):
             if os.waitpid(child, os.WNOHANG)[0]:
                 self._children.discard(child)
@@ -60,7 +60,7 @@ class ForkExecutor:
         self._children.clear()
 
     def _client(self, spec: ExecutionSpec) -> None:
-        # What the server sent along is neither unpacked nor imported. Were these names gone from a later Flower,
+        # The app that the server sent is neither unpacked nor imported. If a later Flower did not have these names,
         # replacing them would do nothing, and the server's code would run here.
         for name in ("install_from_fab", "get_load_client_app_fn"):
             if not callable(getattr(flower, name, None)):
@@ -78,7 +78,7 @@ class ForkExecutor:
 
 
 def _run(work: Callable[[], None]) -> int:
-    """The fork's exit code: Flower's client process ends by SystemExit, and nothing of the parent must run on."""
+    """Run the fork's work and return its exit code. Flower ends it by SystemExit, and nothing may run after that."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     try:

@@ -1,13 +1,13 @@
-"""Who may ask what at the server's one port, where Flower answers sites, its operator and its own processes alike.
+"""A gate in front of Flower's SuperLink: who may request what at the server's only port.
 
 Flower has no accounts without its commercial part: whoever reaches the port could register a key, or start a run with
-code of their own, which the server would execute. So there is a gate in front. Sites get the Fleet API, which knows
-them by their keys; the Control API wants a secret that lies at the server; the rest is for this machine's processes.
+their own code, which the server would execute. Behind the gate, sites reach the Fleet API, which knows them by their
+keys. The Control API needs a secret that is stored at the server. The rest is for processes of this machine.
 
     python -P gate.py SECRET_FILE link …      # options as flower-superlink
     python -P gate.py SECRET_FILE flwr …      # options as flwr
 
-It is run as a file and imports nothing of farfield's, because the command is started once for each site's key.
+It runs as a file and does not import farfield, because the command is started once for each site's key.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 FLEET, CONTROL = "/v1/fleet/", "/v1/control/"
-#: Says which kind of login there is, which is none. Flower's command asks it before it sends the secret.
+#: Returns the kind of login, which is none. Flower's command requests it before it sends the secret.
 LOGIN_DETAILS = "/v1/control/get-login-details"
-#: Whether the sites' keys are registered: a site that came earlier would be taken for a stranger.
+#: Returns whether the sites' keys are registered: a site that connects earlier would be refused.
 READY = "/farfield/ready"
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -33,31 +33,31 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Gate:
-    """ASGI middleware: 403 for whoever asks for what is not theirs."""
+    """ASGI middleware: 403 for a request that its sender may not make."""
 
     def __init__(
-        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str, ready: Path, strangers: Path
+        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str, ready: Path, refused: Path
     ) -> None:
-        self._app, self._secret, self._ready, self._strangers = app, secret, ready, strangers
+        self._app, self._secret, self._ready, self._refused = app, secret, ready, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == READY:
             here = self._ready.exists()
             await _answer(send, 200 if here else 503, "ready" if here else "the server is starting")
-        elif scope["type"] == "lifespan" or (scope["type"] == "http" and opens(scope, self._secret)):
+        elif scope["type"] == "lifespan" or (scope["type"] == "http" and may_pass(scope, self._secret)):
             await self._app(scope, receive, self._noting(scope, send))
         elif scope["type"] == "http":
             await _answer(send, 403, "this is for the server's operator alone")
 
     def _noting(self, scope: Scope, send: Send) -> Send:
-        """`send`, with a note of who was not let in to the Fleet API, for the server's operator."""
+        """Return `send`, which also notes the address of a site that is not let in, for the server's operator."""
         if scope["type"] != "http" or not str(scope["path"]).startswith(FLEET):
             return send
 
         async def noted(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start" and _turned_away(str(scope["path"]), message["status"]):
                 asking = scope.get("client") or ("unknown",)
-                with suppress(OSError), open(self._strangers, "a") as file:
+                with suppress(OSError), open(self._refused, "a") as file:
                     file.write(f"{asking[0]}\n")
             await send(message)
 
@@ -65,7 +65,7 @@ class Gate:
 
 
 def _turned_away(path: str, status: int) -> bool:
-    """Whether this answer means that a node is not let in; others concern runs and messages of nodes that are."""
+    """Return whether an answer means that a node is not let in. Other errors concern nodes that are."""
     return status == 401 or (400 <= status < 500 and path.endswith("/activate-node"))
 
 
@@ -76,8 +76,8 @@ async def _answer(send: Send, status: int, text: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def opens(scope: Scope, secret: str) -> bool:
-    """Whether this request may pass."""
+def may_pass(scope: Scope, secret: str) -> bool:
+    """Return whether a request may pass."""
     path = str(scope["path"])
     if path.startswith(FLEET):
         return True
@@ -90,7 +90,7 @@ def opens(scope: Scope, secret: str) -> bool:
 
 
 def from_this_machine(scope: Scope) -> bool:
-    """Whether it came by loopback, or from the very address that it went to."""
+    """Return whether a request came by loopback, or from the same address that it went to."""
     asking, asked = scope.get("client"), scope.get("server")
     if not asking:
         return False
@@ -102,33 +102,33 @@ def from_this_machine(scope: Scope) -> bool:
 
 
 def refused_file(secret_file: Path) -> Path:
-    """The addresses of those who were not let in, a line each."""
-    return secret_file.with_name("strangers")
+    """Return the file with the addresses that were not let in, one per line."""
+    return secret_file.with_name("refused-addresses")
 
 
 def ready_file(secret_file: Path) -> Path:
-    """It is there once the keys are registered."""
+    """Return the file that exists once the keys are registered."""
     return secret_file.with_name("ready")
 
 
 def serve(secret_file: Path) -> None:
-    """A SuperLink behind the gate."""
+    """Run a SuperLink behind the gate."""
     from flwr.superlink import extensions
     from flwr.superlink.cli import flower_superlink
     from starlette.middleware import Middleware
 
     gate = Middleware(
-        Gate, secret=secret_file.read_text(), ready=ready_file(secret_file), strangers=refused_file(secret_file)
+        Gate, secret=secret_file.read_text(), ready=ready_file(secret_file), refused=refused_file(secret_file)
     )
-    if not callable(getattr(extensions, "get_middleware", None)):  # else the gate would be set up and stand nowhere
+    if not callable(getattr(extensions, "get_middleware", None)):  # else the gate would never be asked
         raise RuntimeError("this version of Flower has no 'get_middleware' to put the gate in by")
     extensions.get_middleware = lambda: (gate,)
-    _beside("superlink").less_on_disk()
+    _load_neighbour("superlink").write_less_to_disk()
     flower_superlink()
 
 
-def _beside(name: str) -> Any:
-    """A module in this folder, without importing farfield, which takes seconds."""
+def _load_neighbour(name: str) -> Any:
+    """Import a module of this folder without importing farfield, which takes seconds."""
     path = Path(__file__).with_name(f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"farfield_{name}", path)
     assert spec is not None
@@ -139,15 +139,15 @@ def _beside(name: str) -> Any:
 
 
 def command(secret: str) -> None:
-    """Flower's command, which shows the secret with every request."""
+    """Run Flower's command, with the secret in every request."""
     from flwr.cli.app import app
     from flwr.cli.auth_plugin import NoOpCliAuthPlugin
     from flwr.common.constant import ACCESS_TOKEN_KEY
 
-    def shown(self: object, metadata: Any) -> Any:
+    def with_secret(self: object, metadata: Any) -> Any:
         return [*metadata, (ACCESS_TOKEN_KEY, secret)]
 
-    NoOpCliAuthPlugin.write_tokens_to_metadata = shown  # type: ignore[method-assign]
+    NoOpCliAuthPlugin.write_tokens_to_metadata = with_secret  # type: ignore[method-assign]
     app()
 
 

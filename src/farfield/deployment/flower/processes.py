@@ -1,4 +1,4 @@
-"""Flower's processes: started with what they need, their output in files, ended by their id."""
+"""Start Flower's processes with their output in files, and end them with everything that they have started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from farfield.records import RecordsError
 from farfield.records.run import sole_writer
 
 #: Seconds that a process may take to end by itself.
-PATIENCE = 10.0
+END_SECONDS = 10.0
 END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
 
 
@@ -28,7 +28,7 @@ class ProcessError(UserError):
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """For Flower's processes: nothing is reported to anyone, and commands are those beside this Python."""
+    """Return the environment of Flower's processes: no telemetry, and the commands of this Python installation."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     quiet = {
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -36,14 +36,14 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
         "PYTHONUNBUFFERED": "1",
-        # One thread gives the same bits whatever the machine, and leaves the others to the site.
+        # One thread gives the same bits on every machine, and leaves the other cores to the site.
         "OMP_NUM_THREADS": "1",
     }
     return {**os.environ, **quiet, "PATH": path, "FLWR_HOME": str(home), **more}
 
 
 class Process:
-    """One process of ours, in a group of its own: what it starts ends with it, and all of it ends if we are killed."""
+    """A process in its own group: what it starts ends with it, and the whole group ends if this process is killed."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name, self.log = name, log
@@ -70,13 +70,14 @@ class Process:
         """Raise ProcessError if it has ended."""
         if self.code is not None:
             raise ProcessError(
-                f"{self.name} has ended with code {self.code}; the end of '{self.log}': {self.last_words()}"
+                f"{self.name} has ended with code {self.code}; the end of '{self.log}': {self.log_tail()}"
             )
 
-    def last_words(self, lines: int = 6) -> str:
+    def log_tail(self, lines: int = 6) -> str:
+        """Return the last lines of its output, in one line."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        said = [line.strip() for line in text.splitlines() if line.strip()]
-        return " / ".join(said[-lines:])[-100 * lines :] or "with nothing"
+        printed = [line.strip() for line in text.splitlines() if line.strip()]
+        return " / ".join(printed[-lines:])[-100 * lines :] or "with nothing"
 
     def __enter__(self) -> Self:
         return self
@@ -85,11 +86,11 @@ class Process:
         self.end()
 
     def end(self) -> None:
-        """Ask it to end, then see to it, with everything that it started."""
+        """Ask it to end, then kill it and everything that it has started."""
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(PATIENCE)
+                self._process.wait(END_SECONDS)
         self._signal(signal.SIGKILL)
         self._process.wait()
 
@@ -99,7 +100,7 @@ class Process:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
+    """Return whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -109,14 +110,14 @@ def is_loopback(host: str) -> bool:
 
 
 def free_port() -> int:
-    """A port on loopback that nobody has now."""
+    """Return a port on loopback that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-def need_free(host: str, port: int) -> None:
-    """Refuse an address that somebody listens at already, or that is not this machine's."""
+def need_free_address(host: str, port: int) -> None:
+    """Refuse an address that is in use, or that is not this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -130,7 +131,7 @@ def need_free(host: str, port: int) -> None:
 
 
 def wait_for_port(host: str, port: int, process: Process, seconds: float = 60.0) -> None:
-    """Until something answers there, or the process that should has ended."""
+    """Wait until the process answers at a port. Raises ProcessError if it ends, or does not answer in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         process.check()
@@ -141,11 +142,11 @@ def wait_for_port(host: str, port: int, process: Process, seconds: float = 60.0)
 
 
 @contextlib.contextmanager
-def alone(folder: Path, otherwise: str) -> Iterator[None]:
-    """Be the only command that works with a folder, or say in the words given that another one does."""
+def exclusive(folder: Path, problem: str) -> Iterator[None]:
+    """Lock a folder for this command. Raises ProcessError with the sentence `problem` if another command has it."""
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(sole_writer(folder, patience=0.0))
         except RecordsError:
-            raise ProcessError(otherwise) from None
+            raise ProcessError(problem) from None
         yield

@@ -1,17 +1,17 @@
-"""Flower's SuperNode with shorter waits. Its options are those of `flower-supernode`.
+"""Flower's SuperNode with shorter polling intervals. Its options are those of `flower-supernode`.
 
     python -m farfield.deployment.flower.supernode …
 
-Its loop sleeps three seconds when there is no message. Two exchanges a round would make that most of a round's time.
+Flower's loop sleeps three seconds when there is no message. With two exchanges per round that is most of the time.
 """
 
 from __future__ import annotations
 
 import os
 
-from farfield.deployment.flower.poll_intervals import look_again_soon, shorten_supernode
+from farfield.deployment.flower.poll_intervals import shorten_object_polling, shorten_supernode_polling
 
-#: Seconds between looks for a message from the server, at most.
+#: The environment variable, and the default, of the seconds between two requests for a message from the server.
 POLL_VARIABLE = "FARFIELD_SUPERNODE_POLL"
 POLL_SECONDS = 0.2
 
@@ -19,8 +19,8 @@ POLL_SECONDS = 0.2
 def main() -> None:
     from flwr.supernode.cli import flower_supernode
 
-    shorten_supernode(float(os.environ.get(POLL_VARIABLE, POLL_SECONDS)))
-    look_again_soon()
+    shorten_supernode_polling(float(os.environ.get(POLL_VARIABLE, POLL_SECONDS)))
+    shorten_object_polling()
     flower_supernode()
 
 

@@ -1,5 +1,5 @@
 """The ServerApp that Flower starts: farfield's own, as it is installed here."""
 
-from farfield.deployment.server.app import app
+from farfield.deployment.server.server_app import app
 
 __all__ = ["app"]

@@ -1,7 +1,7 @@
-"""Everything that may leave a site, as entries of its manifest: what each exchange sends, how much, and what it means.
+"""The entries of a manifest: what each exchange sends, how much, and what it means.
 
-Sizes in words hold for every federation with this data and method; in numbers they are for the site's own columns, and
-may grow with the columns, levels and classes that only other sites know.
+A size in words holds for every federation with this data and method. A size in numbers is for the site's own columns,
+and may grow with the columns, levels and classes of other sites.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ONE, _TEXT = "1 number", "text"
 
 
 class Entry(BaseModel):
-    """One thing that may leave."""
+    """One named value that may leave the site."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,27 +35,27 @@ class Entry(BaseModel):
     name: str
     #: In words: "parameters", "head", "1 number".
     size: str
-    #: How many numbers that is for this site; None where it is text, or where only the rows or the other sites tell.
+    #: How many numbers that is for this site; None for text, or if it depends on the rows or on other sites.
     numbers: int | None = None
     meaning: str
     server_sees: Literal["each", "sum"] = "each"
     warning: str = ""
-    #: Whether it is sent only now and then.
+    #: Whether it is sent only in some replies.
     optional: bool = False
 
     @property
-    def what(self) -> Entry:
-        """The entry without what other sites can change."""
+    def without_numbers(self) -> Entry:
+        """The entry without its size in numbers, which other sites can change."""
         return self.model_copy(update={"numbers": None})
 
 
 def phase_entries(phase: str, sends: Mapping[str, Sends], layout: Layout | None) -> list[Entry]:
-    """What a phase of a method declares."""
+    """Return one entry for each value that a phase of a method declares."""
     return [
         Entry(
             exchange=phase,
             name=name,
-            size=_words(declared),
+            size=_in_words(declared),
             numbers=_count(declared, layout),
             meaning=declared.meaning,
             server_sees=declared.server_sees,
@@ -66,7 +66,7 @@ def phase_entries(phase: str, sends: Mapping[str, Sends], layout: Layout | None)
     ]
 
 
-def _words(sends: Sends) -> str:
+def _in_words(sends: Sends) -> str:
     if not sends.dimensions:
         return _ONE
     if len(sends.dimensions) == 1 and isinstance(sends.dimensions[0], int):
@@ -84,7 +84,7 @@ def _count(sends: Sends, layout: Layout | None) -> int | None:
 
 
 def reply_entries(training: bool) -> list[Entry]:
-    """What goes with every reply, whatever it answers."""
+    """Return what goes with every reply."""
     work = [
         _entry(REPLY, "samples", _ONE, "how many training rows the site has", 1),
         _entry(REPLY, "steps, examples, seconds", "3 numbers", "how much work the phase was, and how long it took", 3),
@@ -100,7 +100,7 @@ def reply_entries(training: bool) -> list[Entry]:
 
 
 def schema_entries(schema: SiteSchema) -> list[Entry]:
-    """What the site says of itself and its data before any training."""
+    """Return what the site reports about itself and its data before any training."""
     who = "the site's name, its role, its share of validation rows and its version of farfield"
     first = [
         _entry(SCHEMA, "site", _TEXT, who),
@@ -111,7 +111,7 @@ def schema_entries(schema: SiteSchema) -> list[Entry]:
 
 def _table_schema(schema: TableSite) -> list[Entry]:
     names = [column.name for column in schema.columns]
-    told = [column.name for column in schema.columns if column.levels]
+    disclosed = [column.name for column in schema.columns if column.levels]
     found = [
         _entry(SCHEMA, "columns", "a text each", f"name and kind of each column: {', '.join(names)}"),
         _entry(
@@ -122,8 +122,8 @@ def _table_schema(schema: TableSite) -> list[Entry]:
             3 * len(names),
         ),
     ]
-    if told:
-        meaning = f"every different value, but not in which rows, of the columns {', '.join(told)}"
+    if disclosed:
+        meaning = f"every different value, but not in which rows, of the columns {', '.join(disclosed)}"
         found.append(_entry(SCHEMA, "levels", "a text each", meaning))
     label = schema.label
     classes = "its classes" if label.levels is not None else "that it is a number"
@@ -144,7 +144,7 @@ def _array_schema(schema: ArraySite) -> list[Entry]:
 
 
 def statistics_entries(schema: SiteSchema) -> list[Entry]:
-    """What the preparation of columns is merged from; nothing where examples are used as they are."""
+    """Return the statistics that the preparation is merged from; none if examples are used unchanged."""
     if schema.form != "table" and schema.words:
         seen = "which of the words that every site knows are in the training rows"
         return [_entry(STATISTICS, "words", "a yes or no each", seen, len(schema.words))]
@@ -164,7 +164,7 @@ def statistics_entries(schema: SiteSchema) -> list[Entry]:
 
 
 def _column_statistics(columns: Mapping[str, Sequence[int]]) -> list[Entry]:
-    """By kind of column. Each kind is there, because another site's values may make a column one of it."""
+    """Return one entry per kind of column: another site's values may turn a column into any kind."""
     number, boolean, category = (columns.get(kind, ()) for kind in ("number", "boolean", "category"))
     return [
         _entry(
@@ -193,7 +193,7 @@ def _column_statistics(columns: Mapping[str, Sequence[int]]) -> list[Entry]:
 
 
 def _columns(schema: SiteSchema) -> dict[str, list[int]] | None:
-    """How many levels each column has, by its kind, as far as this site's own values tell; None if there are none."""
+    """Return the number of levels of each column, by kind, from this site's own values; None without columns."""
     from farfield.tasks.user_data.column_decision import decide
 
     if schema.form == "table":
@@ -212,12 +212,12 @@ def _columns(schema: SiteSchema) -> dict[str, list[int]] | None:
 
 
 def _may_be_regression(schema: SiteSchema) -> bool:
-    """A site's few whole numbers may be classes here, and among other sites' values be numbers."""
+    """Return whether the label may be a number: few whole numbers are classes, unless other sites have many more."""
     return schema.label.found == "number" if schema.form == "table" else schema.kind == "regression"
 
 
 def evaluation_entries(schema: SiteSchema) -> list[Entry]:
-    """What a site sends that only evaluates."""
+    """Return what a site that only evaluates sends."""
     regression = _may_be_regression(schema)
     both = schema.form == "table" and regression and schema.label.levels is not None
     names = tuple(dict.fromkeys(CLASSIFICATION + REGRESSION)) if both else REGRESSION if regression else CLASSIFICATION

@@ -1,4 +1,4 @@
-"""The manifest as a table that a site's operator reads before saying yes."""
+"""Print a manifest as the table that a site's operator reads before approving it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TENSOR_BYTES, NUMBER_BYTES = 4, 8
 
 
 def render(manifest: Manifest) -> RenderableType:
-    """Every entry by exchange, and in words what never leaves and how often the rest does."""
+    """Return a table of all entries by exchange, and sentences on what never leaves and how often the rest does."""
     title = Text.assemble(
         "What leaves this site in the federation ", (f"'{manifest.federation}'", "bold"), f" ({manifest.algorithm})"
     )
@@ -43,7 +43,7 @@ def _add(table: Table, entry: Entry) -> None:
 
 
 def size_of(entry: Entry) -> str:
-    """In words, and in numbers and bytes where they say more."""
+    """Return the size of an entry in words, with numbers and bytes if they say more."""
     if entry.numbers is None or entry.numbers == 1 or entry.size == f"{entry.numbers} numbers":
         return entry.size
     if entry.numbers == 0:
@@ -77,15 +77,17 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
         for exchange in dict.fromkeys(entry.exchange for entry in manifest.entries)
         if exchange not in (SCHEMA, STATISTICS, REPLY)
     ]
-    said = [
+    sentences = [
         "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",
         f"Never sent: the rows of your data{but}.",
         f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; again where a "
         "round failed or a run is started anew.",
     ]
     if any(entry.server_sees == "sum" for entry in manifest.entries):
-        said.append("Where the server needs the sum it still receives each site's numbers, and adds them up itself.")
+        sentences.append(
+            "Where the server needs the sum it still receives each site's numbers, and adds them up itself."
+        )
     if manifest.settings and len(phases) > 1:
         given = ", ".join(f"{key} = {value}" for key, value in manifest.settings.items() if value is not None)
-        said.append(f"Settings: {given}.")
-    return said
+        sentences.append(f"Settings: {given}.")
+    return sentences

@@ -1,8 +1,9 @@
-"""Sites agree on one schema, or one sentence says which of them has to mend what.
+"""Agree on one schema for all sites, or raise one sentence that says which site has to mend what.
 
-A table that is cut into sites gives the same columns, levels and classes here as it does when it is read in one piece,
-except for three things that a server cannot or should not know: texts that a site took for names or ids and did not
-tell, a column of text that only says which site a row is from, and true and false that some sites write as 1 and 0.
+A table that is cut into sites gives the same columns, levels and classes here as `tasks.user_data.table` gives when it
+reads the table in one piece, except for three things that a server cannot or should not know: texts that look like
+names or ids, which a site does not disclose; a column of text that only says which site a row is from; and true and
+false that some sites write as 1 and 0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from farfield.deployment.schema.site_schema import AgreedSchema, ArraySite, Site
 from farfield.tasks.task import TaskKind
 from farfield.tasks.user_data import folder
 from farfield.tasks.user_data.arrays import array_model
-from farfield.tasks.user_data.column_decision import Observed, decide, in_order, label_kind, told_levels, too_many
+from farfield.tasks.user_data.column_decision import Observed, all_levels, decide, in_order, label_kind, too_many
 from farfield.tasks.user_data.preparation import Column, TablePreparation
 from farfield.tasks.user_data.table import DEFAULTS, LEAST_ROWS, table_model
 
@@ -40,12 +41,12 @@ LEFT_OUT = {
 Parts = Mapping[str, Observed]
 
 
-def agree(told: Mapping[str, SiteSchema] | Iterable[tuple[str, SiteSchema]]) -> AgreedSchema:
-    """The schema of these sites together. It does not depend on their order."""
-    pairs = list(told.items() if isinstance(told, Mapping) else told)
+def agree(reported: Mapping[str, SiteSchema] | Iterable[tuple[str, SiteSchema]]) -> AgreedSchema:
+    """Return the schema of these sites together. It does not depend on their order."""
+    pairs = list(reported.items() if isinstance(reported, Mapping) else reported)
     names = [name for name, _ in pairs]
     if not names:
-        raise SchemaConflict("no site has said what data it has")
+        raise SchemaConflict("no site has reported a schema")
     for name in names:
         if names.count(name) > 1:
             raise SchemaConflict(
@@ -94,21 +95,21 @@ def _agree_tables(sites: Mapping[str, TableSite]) -> AgreedSchema:
 
 
 def _agree_columns(sites: Mapping[str, TableSite]) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    told = {name: {column.name: column for column in site.columns} for name, site in sites.items()}
+    reported = {name: {column.name: column for column in site.columns} for name, site in sites.items()}
     columns, notes = [], []
-    for column in dict.fromkeys(name for of_site in told.values() for name in of_site):
-        parts = {name: of_site[column] for name, of_site in told.items() if column in of_site}
+    for column in dict.fromkeys(name for of_site in reported.values() for name in of_site):
+        parts = {name: of_site[column] for name, of_site in reported.items() if column in of_site}
         if len(parts) > 1 and _names_the_site(parts):
             notes.append(f"column '{column}' was left out: it only says which site a row is from")
             continue
         _check_kinds(column, parts)
         decided, reason = decide(list(parts.values()))
         if reason is not None:
-            _check_told(column, parts)
+            _check_undisclosed(column, parts)
             notes.append(f"column '{column}' was left out: {LEFT_OUT[reason]}")
         if decided is not None:
             if len(parts) < len(sites):
-                raise _lacking(column, list(parts), told)
+                raise _lacking(column, list(parts), reported)
             columns.append(decided)
     return tuple(columns), tuple(notes)
 
@@ -119,7 +120,7 @@ def _names_the_site(parts: Parts) -> bool:
 
 
 def _check_kinds(column: str, parts: Parts) -> None:
-    """Refuse a column that is of one kind here and of another there, where they cannot mean the same."""
+    """Refuse a column whose kinds at two sites cannot mean the same."""
     filled = {name: part for name, part in parts.items() if part.found != "nothing"}
     found = {part.found for part in filled.values()}
     if len(found) < 2 or found == {"text", "category"} or found <= {"date", "other", "text"}:
@@ -131,41 +132,41 @@ def _check_kinds(column: str, parts: Parts) -> None:
     if "category" in found:
         way_out = f'write categorical = ["{column}"] in every site file, or in none'
 
-    def said(part: Observed) -> str:
-        strange = next((level for level in part.levels or () if not _is_number(level)), None)
-        example = f" (such as '{strange}')" if part.found == "text" and strange and "number" in found else ""
+    def described(part: Observed) -> str:
+        not_a_number = next((level for level in part.levels or () if not _is_number(level)), None)
+        example = f" (such as '{not_a_number}')" if part.found == "text" and not_a_number and "number" in found else ""
         return f"{KINDS[part.found]}{example}"
 
     by_kind: dict[str, list[str]] = {}
     for name, part in filled.items():
         by_kind.setdefault(part.found, []).append(name)
     (common, most), *others = sorted(by_kind.items(), key=lambda group: -len(group[1]))
-    odd = [f"{said(filled[names[0]])} {at(names)}" for _, names in others]
+    differing = [f"{described(filled[names[0]])} {at(names)}" for _, names in others]
     raise SchemaConflict(
-        f"column '{column}' is {KINDS[common]} {at(most)} and {' and '.join(odd)}; {way_out}",
+        f"column '{column}' is {KINDS[common]} {at(most)} and {' and '.join(differing)}; {way_out}",
         [name for _, names in others for name in names],
         column,
     )
 
 
-def _check_told(column: str, parts: Parts) -> None:
-    """Refuse texts that a site kept to itself, where all of them together might be categories after all."""
-    silent = [name for name, part in parts.items() if part.found == "text" and part.levels is None]
+def _check_undisclosed(column: str, parts: Parts) -> None:
+    """Refuse texts that a site does not disclose, if the texts of all sites together might be categories."""
+    undisclosed = [name for name, part in parts.items() if part.found == "text" and part.levels is None]
     least = max(part.distinct for part in parts.values())
-    if not silent or len(silent) == len(parts) or too_many(least, sum(part.known for part in parts.values())):
+    if not undisclosed or len(undisclosed) == len(parts) or too_many(least, sum(part.known for part in parts.values())):
         return
-    part = parts[silent[0]]
+    part = parts[undisclosed[0]]
     raise SchemaConflict(
-        f"column '{column}' looks like names or ids {at(silent)} ({part.distinct} different texts in {part.known} "
-        f'rows), which were not told, and like categories elsewhere; write categorical = ["{column}"] in the site file '
-        "if they may be told, or have it dropped everywhere",
-        silent,
+        f"column '{column}' looks like names or ids {at(undisclosed)} ({part.distinct} different texts in {part.known} "
+        f'rows), which were not disclosed, and like categories elsewhere; write categorical = ["{column}"] in the site '
+        "file if they may be disclosed, or have it dropped everywhere",
+        undisclosed,
         column,
     )
 
 
-def _lacking(column: str, having: Sequence[str], told: Mapping[str, Mapping[str, Observed]]) -> SchemaConflict:
-    lacking = [name for name in told if name not in having]
+def _lacking(column: str, having: Sequence[str], reported: Mapping[str, Mapping[str, Observed]]) -> SchemaConflict:
+    lacking = [name for name in reported if name not in having]
     if len(having) < len(lacking):
         those = "sites" if len(lacking) > 1 else "site"
         return SchemaConflict(
@@ -175,9 +176,9 @@ def _lacking(column: str, having: Sequence[str], told: Mapping[str, Mapping[str,
             column,
         )
     others = f"the other {len(having)} sites have" if len(having) > 1 else f"'{having[0]}' has"
-    near = difflib.get_close_matches(column.lower(), [other.lower() for other in told[lacking[0]]], n=1, cutoff=0.8)
-    own = next((other for other in told[lacking[0]] if near and other.lower() == near[0] and other != column), None)
-    known = own is not None and any(own in told[name] for name in having)
+    near = difflib.get_close_matches(column.lower(), [other.lower() for other in reported[lacking[0]]], n=1, cutoff=0.8)
+    own = next((other for other in reported[lacking[0]] if near and other.lower() == near[0] and other != column), None)
+    known = own is not None and any(own in reported[name] for name in having)
     rename = f"rename its column '{own}' if that is the same" if own and not known else "add it"
     return SchemaConflict(
         f"site {quoted(lacking)} has no column '{column}', which {others}; {rename}, or have it dropped everywhere",
@@ -189,17 +190,17 @@ def _lacking(column: str, having: Sequence[str], told: Mapping[str, Mapping[str,
 def _agree_labels(sites: Mapping[str, TableSite]) -> tuple[TaskKind, tuple[str, ...]]:
     labels = {name: site.label for name, site in sites.items()}
     label = need_same(
-        {name: said.name for name, said in labels.items()},
+        {name: site_label.name for name, site_label in labels.items()},
         lambda name: f"the label is '{name}'",
         "call the column the same at every site",
     )
     need_same(
-        {name: said.found for name, said in labels.items()},
+        {name: site_label.found for name, site_label in labels.items()},
         lambda found: f"the label '{label}' is {KINDS[found]}",
         "write its values the same way at every site",
     )
     parts = list(labels.values())
-    kind, levels = label_kind(parts), told_levels(parts)
+    kind, levels = label_kind(parts), all_levels(parts)
     if levels is not None and len(levels) < 2:
         raise SchemaConflict(
             f"the label '{label}' has the value {quoted(levels)} at every site; nothing can be learned"
@@ -207,7 +208,7 @@ def _agree_labels(sites: Mapping[str, TableSite]) -> tuple[TaskKind, tuple[str, 
     if kind == "regression":
         return kind, ()
     assert levels is not None
-    check_classes({name: said.levels or () for name, said in labels.items()}, f"the label '{label}'")
+    check_classes({name: site_label.levels or () for name, site_label in labels.items()}, f"the label '{label}'")
     rows = sum(site.rows for site in sites.values())
     if len(levels) > 2 and 2 * len(levels) > rows:
         raise SchemaConflict(
@@ -241,7 +242,7 @@ def check_classes(classes: Mapping[str, Sequence[str]], what: str) -> None:
 
 
 def _spelling(text: str) -> str:
-    """Without what spellings of one word differ in: case, and what parts its words."""
+    """Return a text without the differences between spellings: case, spaces, hyphens and underscores."""
     return re.sub(r"(?<=\w)[\s_-]+(?=\w)", "", unicodedata.normalize("NFKC", text).casefold().strip())
 
 
@@ -261,8 +262,8 @@ def _agree_examples(sites: Mapping[str, ArraySite]) -> AgreedSchema:
         "dtype": lambda site: f"examples are {site.dtype}",
         "kind": lambda site: f"the labels are {'classes' if site.kind == 'classification' else 'real numbers'}",
     }
-    for said in checks.values():
-        need_same(sites, said, "sites that train together need the same")
+    for described in checks.values():
+        need_same(sites, described, "sites that train together need the same")
     if first.form == "task":
         for name, site in sites.items():
             if site.model_copy(update={"rows": first.rows}) != first:

@@ -1,4 +1,4 @@
-"""A disagreement between sites as one sentence, with the sites that have to mend it."""
+"""A disagreement between the schemas of sites: one sentence, and the sites that have to mend it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TypeVar
 from farfield.errors import UserError
 
 T = TypeVar("T")
-#: Names or values that a sentence shows before it counts the others.
+#: How many names or values a sentence shows before it counts the others.
 SHOWN = 3
 
 
 class SchemaConflict(UserError):
-    """Sites that cannot train together as they are. `sites` have to mend it, in `column` if it is one column."""
+    """Sites whose data do not fit together. `sites` have to mend it, in `column` if it is one column."""
 
     def __init__(self, message: str, sites: Iterable[str] = (), column: str | None = None) -> None:
         super().__init__(message)
@@ -21,16 +21,16 @@ class SchemaConflict(UserError):
         self.column = column
 
 
-def need_same(values: Mapping[str, T], said: Callable[[T], str], way_out: str) -> T:
-    """The value that all sites have; where one has another, `said` says what it has."""
+def need_same(values: Mapping[str, T], described: Callable[[T], str], way_out: str) -> T:
+    """Return the value that all sites have. Raises SchemaConflict, with each value `described`, if they differ."""
     groups: dict[str, list[str]] = {}
     for site, value in values.items():
-        groups.setdefault(said(value), []).append(site)
+        groups.setdefault(described(value), []).append(site)
     if len(groups) == 1:
         return next(iter(values.values()))
     # The fewer have to mend it; of two groups of one size, the later one.
-    (common, others), *_, (odd, sites) = sorted(groups.items(), key=lambda group: -len(group[1]))
-    raise SchemaConflict(f"{at(sites)} {odd}, {at(others)} {common}; {way_out}", sites)
+    (common, others), *_, (differing, sites) = sorted(groups.items(), key=lambda group: -len(group[1]))
+    raise SchemaConflict(f"{at(sites)} {differing}, {at(others)} {common}; {way_out}", sites)
 
 
 def at(sites: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
-"""What a site says of its data before any training, so that all sites can agree on columns, levels and classes.
+"""The schema that a site reports for its data before any training, and the schema that all sites agree on.
 
-    told = describe(frame, label="disease", drop=["id"])         # at each site; JSON by .model_dump(mode="json")
-    agreed = agree({"cleveland": told, "zurich": other})         # at the server; the same as reading the joined table
-    agreed.preparation                                           # fitted on the sites' statistics, see `preparation`
+    schema = describe(frame, label="disease", drop=["id"])       # at each site; JSON by .model_dump(mode="json")
+    agreed = agree({"cleveland": schema, "zurich": other})       # at the server; the same as reading the joined table
+    agreed.preparation                                           # fitted on the sites' statistics
 
-What leaves a site, all of it:
+The columns, their summaries and their preparation are those of `tasks.user_data`: a table that lies in one place is
+read by the same code. This is everything that a site's schema discloses:
 
 - table: how many rows; each column's name, the kind of its cells, how many have a value and how many have none; the
   names of the levels of columns of text (of a column with so many that they look like names or ids, only their number)
@@ -12,7 +13,7 @@ What leaves a site, all of it:
   that value; the label's name and classes (for a label of real numbers, or of more than 20 whole ones, only that it is
   one);
 - arrays and images: how many rows, their shape and type, which columns have missing values, the names of the classes;
-- a domain of a registered task: these, and what the task itself says: its name, domains, columns, words and model.
+- a domain of a registered task: these, and what the task declares: its name, domains, columns, words and model.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from farfield.errors import UserError
 from farfield.models.spec import ModelSpec
 from farfield.tasks.task import Domain, Preparation, Task, TaskKind
 from farfield.tasks.user_data.bag_of_words import WordPreparation
-from farfield.tasks.user_data.column_decision import Names, Observed, ObservedLabel, SiteMessage, too_many
+from farfield.tasks.user_data.column_decision import Names, Observed, ObservedLabel, StrictContent, too_many
 from farfield.tasks.user_data.columns import observe, observe_label
 from farfield.tasks.user_data.preparation import Column, TablePreparation
 from farfield.tasks.user_data.table_file import TableError, need_columns
@@ -40,8 +41,8 @@ T = TypeVar("T")
 Rows = Annotated[int, Field(ge=1, le=2**53)]
 
 
-class TableSite(SiteMessage):
-    """What a site says of its table."""
+class TableSite(StrictContent):
+    """The schema that a site reports for a table."""
 
     form: Literal["table"] = "table"
     rows: Rows
@@ -58,8 +59,8 @@ class TableSite(SiteMessage):
         return self
 
 
-class ArraySite(SiteMessage):
-    """What a site says of arrays, images or a registered task's domain."""
+class ArraySite(StrictContent):
+    """The schema that a site reports for arrays, images or a domain of a registered task."""
 
     form: Literal["arrays", "images", "task"]
     rows: Rows
@@ -70,7 +71,7 @@ class ArraySite(SiteMessage):
     classes: Names
     #: Of rows of numbers: whether a column has missing values.
     missing: tuple[bool, ...] = ()
-    #: Of a registered task: what it says of itself.
+    #: Of a registered task: what it declares.
     task: str = ""
     domains: Names = ()
     columns: tuple[Column, ...] = ()
@@ -84,7 +85,7 @@ class ArraySite(SiteMessage):
         if not self.shape or min(self.shape) < 1 or (self.form == "images" and len(self.shape) != 3):
             raise ValueError(f"no example has the shape {self.shape}")
         if len(self.missing) != (self.shape[0] if vectors else 0):
-            raise ValueError("there is not one mark for missing values a column")
+            raise ValueError("there is not one mark for missing values per column")
         if bool(self.classes) != (self.kind == "classification") or len(set(self.classes)) < len(self.classes):
             raise ValueError("the classes do not fit the labels")
         if (self.form == "task") != (self.model is not None):
@@ -97,11 +98,11 @@ _SITE: TypeAdapter[SiteSchema] = TypeAdapter(Annotated[SiteSchema, Field(discrim
 
 
 class SchemaError(UserError):
-    """A schema that cannot be read: another version's, or damaged."""
+    """A schema that cannot be used: another version's, damaged, or not what the site reported."""
 
 
 class AgreedSchema(BaseModel):
-    """What all sites have in common: everything of a task but its rows. JSON both ways."""
+    """The schema that all sites agree on: everything of a task but its rows. JSON both ways."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -130,7 +131,7 @@ class AgreedSchema(BaseModel):
 
     @property
     def preparation(self) -> Preparation | None:
-        """To be fitted by the training sites' statistics; None where examples are used as they are."""
+        """The preparation, to be fitted by the training sites' statistics; None if examples are used unchanged."""
         if self.words:
             return WordPreparation(self.words)
         if not self.columns:
@@ -151,20 +152,20 @@ def _check_width(schema: Columned) -> Columned:
     return schema
 
 
-def check_asked(own: TableSite, agreed: AgreedSchema) -> None:
-    """Refuse, at the site, columns that it did not offer, or in a form that would tell more than it offered.
+def check_agreed(own: TableSite, agreed: AgreedSchema) -> None:
+    """Refuse, at the site, columns that it did not report, or a form of them that would disclose more than it reported.
 
-    A column that was dropped stays dropped, whoever asks for it; levels for numbers, or for texts that were not told,
-    would let a server find out by the statistics which of them occur.
+    A column that was dropped stays dropped, whoever asks for it. Levels for numbers, or for texts that were not
+    disclosed, would let a server find out from the statistics which of them occur.
     """
-    offered = {column.name: column for column in own.columns}
+    reported = {column.name: column for column in own.columns}
     if agreed.label != own.label.name:
         raise SchemaError(f"the federation predicts '{agreed.label}', and the label here is '{own.label.name}'")
     for column in agreed.columns:
-        found = offered.get(column.name)
+        found = reported.get(column.name)
         if found is None:
             raise SchemaError(
-                f"the federation asks for a column '{column.name}', which this site does not offer; {_offer(offered)}"
+                f"the federation asks for a column '{column.name}', which this site did not report; {_listed(reported)}"
             )
         texts = found.found in ("text", "category")
         if found.found != "nothing" and (column.kind == "category") != texts:
@@ -174,13 +175,13 @@ def check_asked(own: TableSite, agreed: AgreedSchema) -> None:
         if texts and found.levels is None:
             raise SchemaError(
                 f"column '{column.name}' looks like names or ids here ({found.distinct} different texts in "
-                f'{found.known} rows), which are not told; write categorical = ["{column.name}"] in the site file if '
-                "they may be"
+                f'{found.known} rows), which are not disclosed; write categorical = ["{column.name}"] in the site file '
+                "if they may be"
             )
 
 
-def _offer(offered: Mapping[str, Observed]) -> str:
-    return f"it offers {', '.join(list(offered)[:20])}" + (" and more" if len(offered) > 20 else "")
+def _listed(reported: Mapping[str, Observed]) -> str:
+    return f"it reported {', '.join(list(reported)[:20])}" + (" and more" if len(reported) > 20 else "")
 
 
 def _plural(kind: str) -> str:
@@ -188,18 +189,18 @@ def _plural(kind: str) -> str:
 
 
 def read_site_schema(content: object) -> SiteSchema:
-    """A site's schema from JSON, checked."""
+    """Read a site's schema from JSON and check it."""
     return _read(_SITE, content, "a site's schema")
 
 
 def read_agreed_schema(content: object) -> AgreedSchema:
-    """The server's schema from JSON, checked."""
+    """Read the agreed schema from JSON and check it."""
     return _read(TypeAdapter(AgreedSchema), content, "the agreed schema")
 
 
 def _read(adapter: TypeAdapter[T], content: object, what: str) -> T:
     try:
-        # As text, in which a list may stand for a tuple however strict the reading is.
+        # As JSON text, because strict reading takes a list for a tuple only there.
         return adapter.validate_json(json.dumps(content))
     except ValidationError as error:
         first = error.errors()[0]
@@ -211,27 +212,27 @@ def _read(adapter: TypeAdapter[T], content: object, what: str) -> T:
 
 
 def describe(frame: DataFrame, *, label: str, drop: Sequence[str] = (), categorical: Sequence[str] = ()) -> TableSite:
-    """One site's table. Every row must have a label."""
+    """Return the schema of one site's table. Every row must have a label."""
     need_columns(frame, [label], "the label")
     need_columns(frame, drop, "'drop'")
     need_columns(frame, categorical, "'categorical'")
     if label in drop:
         raise TableError(f"'{label}' is the label and cannot be dropped as well")
     names = [name for name in frame.columns if name not in (label, *drop)]
-    told = observe_label(frame[label], label)
-    if told.found == "text" and too_many(len(told.levels or ()), len(frame)):
+    observed = observe_label(frame[label], label)
+    if observed.found == "text" and too_many(len(observed.levels or ()), len(frame)):
         raise TableError(
-            f"the label '{label}' has {len(told.levels or ())} classes in {len(frame)} rows; a class needs several "
+            f"the label '{label}' has {len(observed.levels or ())} classes in {len(frame)} rows; a class needs several "
             "rows, so name another label column"
         )
     columns = tuple(observe(frame[name], name, name in categorical) for name in names)
-    return TableSite(rows=len(frame), columns=columns, label=told)
+    return TableSite(rows=len(frame), columns=columns, label=observed)
 
 
 def describe_examples(
     domain: Domain, kind: TaskKind, form: Literal["arrays", "images"], classes: Sequence[str]
 ) -> ArraySite:
-    """One site's arrays or images."""
+    """Return the schema of one site's arrays or images."""
     vectors = domain.x.dim() == 2
     return ArraySite(
         form=form,
@@ -245,7 +246,7 @@ def describe_examples(
 
 
 def describe_task(task: Task, domain: Domain) -> ArraySite:
-    """One domain of a task that every site knows by its name."""
+    """Return the schema of one domain of a task that every site knows by its name."""
     preparation = task.preparation
     return ArraySite(
         form="task",

@@ -1,4 +1,4 @@
-"""How a model does at the sites that only evaluate, told once the model is chosen."""
+"""The metrics of the kept model at the sites that only evaluate, reported once the model is chosen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from farfield.records.sealed import count_look, open_sealed
 from farfield.trained.model_folder import load_model
 
-#: These are told, in this order, where they were measured; the records have the rest.
-TOLD = {
+#: The metrics that are reported, in this order, with their names in a sentence; the records have the others.
+REPORTED = {
     "accuracy": "accuracy",
     "macro_f1": "macro-F1",
     "auroc": "AUROC",
@@ -19,10 +19,10 @@ TOLD = {
 }
 
 
-def measured_elsewhere(out: Path, sites: Sequence[str]) -> list[str]:
-    """A sentence a site, about the round that was kept.
+def evaluation_sentences(out: Path, sites: Sequence[str]) -> list[str]:
+    """Return one sentence per site about the model of the round that was kept.
 
-    The figures are opened after the last round, when nothing can be chosen by them any more, and the look is counted.
+    The sealed metrics are opened after the last round, when no choice can depend on them, and the look is counted.
     """
     if not sites:
         return []
@@ -32,8 +32,8 @@ def measured_elsewhere(out: Path, sites: Sequence[str]) -> list[str]:
     sentences = []
     for site in sites:
         prefix = "" if len(sites) == 1 else f"{site}: "
-        of_site = {word: figures.get(f"{prefix}{name}") for name, word in TOLD.items()}
-        told = [f"{word} {value:.4f}" for word, value in of_site.items() if value is not None]
-        if told:
-            sentences.append(f"at '{site}', which took no part in the training, round {kept} has {', '.join(told)}")
+        of_site = {word: figures.get(f"{prefix}{name}") for name, word in REPORTED.items()}
+        metrics = [f"{word} {value:.4f}" for word, value in of_site.items() if value is not None]
+        if metrics:
+            sentences.append(f"at '{site}', which took no part in the training, round {kept} has {', '.join(metrics)}")
     return sentences

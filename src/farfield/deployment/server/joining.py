@@ -1,6 +1,6 @@
-"""Sites come in until all that are waited for are there and have agreed on what they train on.
+"""Wait until all sites have joined and their data agree on one schema.
 
-A site that does not fit is told what to mend and left out; once mended, it comes back as a new node.
+A site whose data does not fit is told what to mend and left out. Once that is mended, it joins again.
 """
 
 from __future__ import annotations
@@ -14,49 +14,52 @@ from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.schema.agreement import agree
 from farfield.deployment.schema.conflict import SchemaConflict
 from farfield.deployment.schema.site_schema import AgreedSchema, SiteSchema, read_site_schema
-from farfield.deployment.server.questions import Answer, Network
+from farfield.deployment.server.ask_sites import Answer, Network
 from farfield.errors import UserError
 
 #: Seconds between looks for new nodes.
 LOOK = 0.3
 ROLES = ("train", "evaluate")
-#: More rows than any site has; a number beyond it would only fill the server's memory.
+#: A site that reports more rows than this is refused: no site has that many.
 MOST_ROWS = 10**9
-#: When a run is resumed and enough sites for its quorum are there: seconds in which the others may still come.
+#: When a run is resumed and the quorum is there: seconds to wait for the other sites.
 FOR_THE_REST = 60.0
-Say = Callable[[str, str], None]
+#: Called with the kind of an event and a sentence, for the server's operator.
+Report = Callable[[str, str], None]
 
 
 class JoiningError(UserError):
-    """A federation that does not come together."""
+    """Not all sites joined in time."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A site that has joined."""
+    """A site of the run, and the node of Flower's network that it is connected as."""
 
+    #: Negative for a site of a resumed run that is not connected yet.
     node: int
     name: str
+    #: "train" or "evaluate".
     role: str
-    #: None for a site of a resumed run that is not back yet.
+    #: None for a site of a resumed run that is not connected yet.
     schema: SiteSchema | None
 
 
 @dataclass(frozen=True)
-class Federated:
-    """The sites and what they have agreed on. Training ones are in the order in which one machine would number them."""
+class JoinedSites:
+    """The sites of a run and the schema that they agree on, in the order in which one machine numbers the domains."""
 
     training: tuple[Member, ...]
     evaluating: tuple[Member, ...]
     agreed: AgreedSchema
 
 
-def gather(
-    network: Network, federation: FederationFile, seconds: float, say: Say, names: Mapping[int, str] | None = None
-) -> Federated:
-    """Wait for the sites. Raises JoiningError if they are not all there in time.
+def wait_for_sites(
+    network: Network, federation: FederationFile, seconds: float, report: Report, names: Mapping[int, str] | None = None
+) -> JoinedSites:
+    """Wait for the sites of a new run. Raises JoiningError if they are not all there in time.
 
-    `names` are the nodes' names by the keys that they were let in with; a site may call itself by no other.
+    `names` are the names under which the nodes' keys were registered; a site may not use another name.
     """
     until = time.monotonic() + seconds
     members: dict[int, Member] = {}
@@ -64,19 +67,19 @@ def gather(
     while True:
         present = set(network.nodes())
         for node in [node for node in members if node not in present]:
-            say("left", f"site '{members.pop(node).name}' has left again")
+            report("left", f"site '{members.pop(node).name}' has left again")
         asked &= present  # a site that comes back is the same node, by its key
         newcomers = sorted(present - asked)
         asked |= present
-        for node, answer in network.ask(newcomers, "describe", offer(federation)).items():
+        for node, answer in network.ask(newcomers, "describe", proposal(federation)).items():
             if answer.late:
-                asked.discard(node)  # it may be busy still, with a message of a server that is gone
+                asked.discard(node)  # it may still work on a message of an earlier server
             else:
-                _welcome(network, members, node, answer, say, names)
+                _admit(network, members, node, answer, report, names)
         training = [m for m in members.values() if m.role == "train"]
         evaluating = [m for m in members.values() if m.role == "evaluate"]
         if len(training) >= federation.sites and len(evaluating) >= federation.evaluating:
-            agreed = _agreed(network, members, say)
+            agreed = _agreed(network, members, report)
             if agreed is not None:
                 return _ordered(training, evaluating, agreed)
         if time.monotonic() > until:
@@ -84,15 +87,15 @@ def gather(
         time.sleep(LOOK)
 
 
-def gather_again(
+def wait_for_known_sites(
     network: Network,
     federation: FederationFile,
     sites: Mapping[str, str],
     agreed: AgreedSchema,
     seconds: float,
-    say: Say,
-) -> Federated:
-    """The sites that a run began with, for one that is resumed. Some may be missing, if the quorum allows it."""
+    report: Report,
+) -> JoinedSites:
+    """Wait for the sites that a resumed run began with. Some may be missing, if the quorum allows it."""
     started = time.monotonic()
     training = [name for name in agreed.sites if sites.get(name) == "train"]
     needed = math.ceil(federation.quorum * len(training) - 1e-9)
@@ -105,29 +108,29 @@ def gather_again(
             break
         present = set(network.nodes())
         asked &= present
-        for node, answer in network.ask(sorted(present - asked), "describe", offer(federation)).items():
+        for node, answer in network.ask(sorted(present - asked), "describe", proposal(federation)).items():
             asked.add(node)
             if answer.late:
                 asked.discard(node)
             elif answer.problem:
-                say("refused", f"a site (node {node}) did not join: {answer.problem}")
+                report("refused", f"a site (node {node}) did not join: {answer.problem}")
             else:
-                _take_back(found, sites, agreed, node, answer, say)
+                _readmit(found, sites, agreed, node, answer, report)
         time.sleep(LOOK)
     if sum(name in found for name in training) < needed:
         missing = ", ".join(f"'{name}'" for name in training if name not in found)
         raise JoiningError(f"after {seconds:g} s too few of the run's sites are there; missing: {missing}")
-    # A site that is not there has no node yet; it is known again by its name when it comes.
+    # A site that is not there has no node yet; the engine recognises it by its name when it comes.
     absent = (-number for number in range(1, len(sites) + 1))
     everyone = [found.get(name) or Member(next(absent), name, role, None) for name, role in sites.items()]
     place = {name: number for number, name in enumerate(agreed.sites)}
     everyone.sort(key=lambda member: place[member.name])
     parts = [tuple(m for m in everyone if m.role == role) for role in ROLES]
-    return Federated(parts[0], parts[1], agreed)
+    return JoinedSites(parts[0], parts[1], agreed)
 
 
-def _take_back(
-    found: dict[str, Member], sites: Mapping[str, str], agreed: AgreedSchema, node: int, answer: Answer, say: Say
+def _readmit(
+    found: dict[str, Member], sites: Mapping[str, str], agreed: AgreedSchema, node: int, answer: Answer, report: Report
 ) -> None:
     try:
         name, role, schema = answer.value["site"], answer.value["role"], read_site_schema(answer.value["schema"])
@@ -135,67 +138,67 @@ def _take_back(
         return
     if sites.get(name) == role and agreed.sites.get(name) == schema.rows and name not in found:
         found[name] = Member(node, name, role, schema)
-        say("joined", f"site '{name}' is back with {schema.rows} rows ({role})")
+        report("joined", f"site '{name}' is back with {schema.rows} rows ({role})")
 
 
-def offer(federation: FederationFile) -> dict[str, object]:
-    """What a site is asked to take part in."""
+def proposal(federation: FederationFile) -> dict[str, object]:
+    """Return what a site is asked to take part in."""
     return {"algorithm": federation.algorithm, "settings": dict(federation.settings), "rounds": federation.rounds}
 
 
-def _welcome(
+def _admit(
     network: Network,
     members: dict[int, Member],
     node: int,
     answer: Answer,
-    say: Say,
+    report: Report,
     names: Mapping[int, str] | None,
 ) -> None:
     if answer.problem:
-        say("refused", f"a site did not join: {answer.problem}")
+        report("refused", f"a site did not join: {answer.problem}")
         return
     try:
         schema = read_site_schema(answer.value["schema"])
         member = Member(node, str(answer.value["site"]), str(answer.value["role"]), schema)
     except (UserError, KeyError, TypeError) as error:
-        say("refused", f"a site did not join, because what it says cannot be read: {error}")
+        report("refused", f"a site did not join, because what it says cannot be read: {error}")
         return
     if member.role not in ROLES or schema.rows > MOST_ROWS:
-        say("refused", "a site did not join, because its role or its number of rows is none that there can be")
+        report("refused", "a site did not join, because its role or its number of rows is none that there can be")
         return
     known_as = (names or {}).get(node, member.name)
     if member.name != known_as:
         why = f"its key was registered as '{known_as}.pub', and it calls itself '{member.name}'; the two must agree"
-        _turn_away(network, member, why, say)
+        _turn_away(network, member, why, report)
         return
     if any(other.name == member.name for other in members.values()):
-        _turn_away(network, member, f"there is a site '{member.name}' already; give this one another name", say)
+        _turn_away(network, member, f"there is a site '{member.name}' already; give this one another name", report)
         return
     members[node] = member
-    say("joined", f"site '{member.name}' has joined with {schema.rows} rows ({member.role})")
+    report("joined", f"site '{member.name}' has joined with {schema.rows} rows ({member.role})")
 
 
-def _agreed(network: Network, members: dict[int, Member], say: Say) -> AgreedSchema | None:
-    """What the sites have in common; without it, those that have to mend something are told and leave."""
+def _agreed(network: Network, members: dict[int, Member], report: Report) -> AgreedSchema | None:
+    """Return the schema that the sites agree on, or turn away those that have to mend their data and return None."""
     try:
         return agree({m.name: m.schema for m in members.values() if m.schema is not None})
     except SchemaConflict as conflict:
-        odd = [m for m in members.values() if m.name in conflict.sites] or list(members.values())
-        for member in odd:
+        conflicting = [m for m in members.values() if m.name in conflict.sites] or list(members.values())
+        for member in conflicting:
             members.pop(member.node)
-            _turn_away(network, member, str(conflict), say, conflict.column)
+            _turn_away(network, member, str(conflict), report, conflict.column)
         return None
 
 
-def _turn_away(network: Network, member: Member, why: str, say: Say, column: str | None = None) -> None:
-    say("refused", f"site '{member.name}' cannot take part: {why}")
+def _turn_away(network: Network, member: Member, why: str, report: Report, column: str | None = None) -> None:
+    report("refused", f"site '{member.name}' cannot take part: {why}")
     network.ask([member.node], "notice", {"kind": "turned-away", "text": why, "column": column}, seconds=30.0)
 
 
-def _ordered(training: list[Member], evaluating: list[Member], agreed: AgreedSchema) -> Federated:
+def _ordered(training: list[Member], evaluating: list[Member], agreed: AgreedSchema) -> JoinedSites:
     place = {name: number for number, name in enumerate(agreed.sites)}
     in_order = sorted(training, key=lambda m: place[m.name]), sorted(evaluating, key=lambda m: place[m.name])
-    return Federated(tuple(in_order[0]), tuple(in_order[1]), agreed)
+    return JoinedSites(tuple(in_order[0]), tuple(in_order[1]), agreed)
 
 
 def _missing(federation: FederationFile, training: list[Member], evaluating: list[Member], seconds: float) -> str:

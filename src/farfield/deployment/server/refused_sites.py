@@ -1,4 +1,4 @@
-"""Who was not let in, for the server's operator: the gate notes addresses, and these are told now and then."""
+"""Sites that were not let in, for the server's operator: the gate notes their addresses, and this reports them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Seconds between two words on sites that are not let in.
-TELL_EVERY = 30.0
+#: Seconds between two sentences about the same address.
+REPEAT_SECONDS = 30.0
 
 
 class RefusedSites:
-    """Sites that Flower did not let in, as the gate has noted them; the operator hears of each address now and then."""
+    """The addresses that the gate has turned away. Each is reported at most once in `REPEAT_SECONDS`."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._told = path, dict[str, float]()
+        self._path, self._reported = path, dict[str, float]()
         path.unlink(missing_ok=True)
 
-    def news(self) -> Iterator[str]:
+    def new_sentences(self) -> Iterator[str]:
+        """Return one sentence per address that was turned away since the last call."""
         if not self._path.exists():
             return
         addresses = set(self._path.read_text(errors="replace").split())
         self._path.unlink(missing_ok=True)
         for address in sorted(addresses):
             now = time.monotonic()
-            if now - self._told.get(address, -TELL_EVERY) >= TELL_EVERY:
-                self._told[address] = now
+            if now - self._reported.get(address, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+                self._reported[address] = now
                 yield (
                     f"a site at {address} was not let in: its key is not among those given with --key, it is in use, "
                     "or the site's clock is wrong"

@@ -1,4 +1,4 @@
-"""A run across sites, as the ServerApp makes it: wait, agree, prepare, then the same rounds as on one machine."""
+"""A run across sites, in the ServerApp: wait for the sites, agree on a schema, prepare the columns, run the rounds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any
 from flwr.serverapp import Grid
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from farfield.deployment.activity import Activity
+from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.schema.site_schema import read_agreed_schema
-from farfield.deployment.server.evaluating_sites import measured_elsewhere
-from farfield.deployment.server.federation import SitesFederation
-from farfield.deployment.server.joining import Federated, Member, gather, gather_again, offer
-from farfield.deployment.server.questions import Network
+from farfield.deployment.server.ask_sites import Network
+from farfield.deployment.server.engine import SitesFederation
+from farfield.deployment.server.evaluating_sites import evaluation_sentences
+from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
+from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
 from farfield.deployment.server.shadow import shadow_task
 from farfield.errors import UserError
 from farfield.federation.federation import Event, FederationError
@@ -36,44 +37,40 @@ from farfield.tasks.user_data.fitted_preparation import read_fitted
 from farfield.trained.card import write_card
 from farfield.trained.model_folder import Best
 
-#: In the output folder: what `farfield server` tells the ServerApp, and what Flower's processes write.
-FLOWER, SETTINGS = "flower", "server.json"
-RUN = "run"
-FEDERATED = "federated.json"
 #: What a site that evaluates may answer.
 METRICS = TypeAdapter(dict[str, float])
 
 
 class ServerSettings(BaseModel):
-    """What a ServerApp is started for."""
+    """What `farfield server` tells the ServerApp."""
 
     federation: FederationFile
-    #: The run's name, the same when it is resumed: sites keep their state under it.
+    #: The run's name, which stays the same when the run is resumed: sites keep their state under it.
     run: str
     #: Seconds to wait for the sites.
     wait: float
-    #: Which start of the server this is; rows of an earlier one, that is still ending, are not taken for it.
+    #: Which start of the server this is, so that its rows are not confused with those of an earlier start.
     start: str
-    #: The process that started all this; when it is gone, so is the run.
+    #: The process of `farfield server`; the run ends when that process does.
     pid: int
-    #: Nodes by the names of the keys that they were let in with; empty for an open server.
+    #: The names under which the nodes' keys were registered; empty for an open server.
     names: dict[int, str] = {}
 
 
 class Agreement(BaseModel):
-    """What the sites agreed on when a run began, so that it goes on with the same."""
+    """What the sites agreed on when a run began, for the same run when it is resumed."""
 
-    #: Names and roles.
+    #: Roles by name.
     sites: dict[str, str]
     schema_: dict[str, Any]
     fitted: dict[str, Any] | None
 
 
 def serve(grid: Grid, out: Path) -> None:
-    """The whole run. What goes wrong is written down for whoever watches."""
+    """Make the whole run. A failure is written to the log that `farfield server` follows."""
     settings = ServerSettings.model_validate_json((out / FLOWER / SETTINGS).read_text())
     threading.Thread(target=_end_with, args=(settings.pid,), daemon=True).start()
-    activity = Activity(out / FLOWER, settings.start)
+    activity = ActivityLog(out / FLOWER, settings.start)
     activity.add("started", "the server is running", pid=os.getpid())
     try:
         with RunFolder(out / RUN).writing():
@@ -81,7 +78,7 @@ def serve(grid: Grid, out: Path) -> None:
         activity.add("finished", "the run is finished", sha256=result["model_sha256"])
     except (UserError, FederationError) as error:
         why = " ".join(str(error).split())
-        _tell_sites(Network(grid), "failed", f"the run has failed at the server: {why}")
+        _notify_sites(Network(grid), "failed", f"the run has failed at the server: {why}")
         activity.add("failed", why)
     except BaseException as error:
         activity.add("failed", f"{type(error).__name__}: {error}", detail=traceback.format_exc())
@@ -89,7 +86,7 @@ def serve(grid: Grid, out: Path) -> None:
 
 
 def _end_with(pid: int) -> None:
-    """End this process when the other has ended: Flower starts it apart, where no signal to a group reaches it."""
+    """End this process when the other has ended: Flower starts it in another group, which no signal to ours reaches."""
     while True:
         try:
             os.kill(pid, 0)
@@ -98,37 +95,37 @@ def _end_with(pid: int) -> None:
         time.sleep(1.0)
 
 
-def _tell_sites(network: Network, kind: str, text: str, nodes: Iterable[int] | None = None) -> None:
+def _notify_sites(network: Network, kind: str, text: str, nodes: Iterable[int] | None = None) -> None:
     network.ask(network.nodes() if nodes is None else nodes, "notice", {"kind": kind, "text": text}, seconds=10.0)
 
 
-def _come_together(
-    network: Network, settings: ServerSettings, folder: Path, activity: Activity
-) -> tuple[Federated, Fitted | None]:
-    """The sites, what they agree on and the preparation: of a run that is resumed, those that it began with."""
-    path, federation = folder / FEDERATED, settings.federation
+def _agree_with_sites(
+    network: Network, settings: ServerSettings, folder: Path, activity: ActivityLog
+) -> tuple[JoinedSites, Fitted | None]:
+    """Return the sites with their schema, and the preparation; of a resumed run, those that it began with."""
+    path, federation = folder / AGREEMENT, settings.federation
     if path.exists():
         known = Agreement.model_validate_json(path.read_text())
         agreed = read_agreed_schema(known.schema_)
-        federated = gather_again(network, federation, known.sites, agreed, settings.wait, activity.add)
-        return federated, None if known.fitted is None else read_fitted(known.fitted)
-    federated = gather(network, federation, settings.wait, activity.add, settings.names)
-    fitted = _fit(network, federation, federated, activity)
+        joined = wait_for_known_sites(network, federation, known.sites, agreed, settings.wait, activity.add)
+        return joined, None if known.fitted is None else read_fitted(known.fitted)
+    joined = wait_for_sites(network, federation, settings.wait, activity.add, settings.names)
+    fitted = _fit(network, federation, joined, activity)
     agreement = Agreement(
-        sites={m.name: m.role for m in (*federated.training, *federated.evaluating)},
-        schema_=federated.agreed.model_dump(mode="json"),
+        sites={m.name: m.role for m in (*joined.training, *joined.evaluating)},
+        schema_=joined.agreed.model_dump(mode="json"),
         fitted=None if fitted is None else fitted.to_json(),
     )
     write_atomic(path, agreement.model_dump_json().encode())
-    return federated, fitted
+    return joined, fitted
 
 
-def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) -> dict[str, Any]:
+def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLog) -> dict[str, Any]:
     federation, network = settings.federation, Network(grid)
-    federated, fitted = _come_together(network, settings, out / FLOWER, activity)
-    task = shadow_task(federation, federated, fitted)
+    joined, fitted = _agree_with_sites(network, settings, out / FLOWER, activity)
+    task = shadow_task(federation, joined, fitted)
     plan = _plan(federation, task)
-    names = " and ".join(member.name for member in federated.evaluating)
+    names = " and ".join(member.name for member in joined.evaluating)
     job = Job(federation.algorithm, names or None, federation.seed)
     algorithm = plan.algorithm(job.algorithm)
     spec = plan.spec_for(algorithm)
@@ -150,7 +147,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
         model=spec,
         seed=job.seed,
         data={
-            "schema": federated.agreed.model_dump(mode="json"),
+            "schema": joined.agreed.model_dump(mode="json"),
             "fitted": None if fitted is None else fitted.to_json(),
             "augment": plan.augment,
         },
@@ -160,18 +157,18 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
     begun = f", going on after round {checkpoint.round}" if checkpoint is not None else ""
     activity.add(
         "training",
-        f"training {job.algorithm} with {len(federated.training)} sites, {assignment.rounds} rounds{begun}",
+        f"training {job.algorithm} with {len(joined.training)} sites, {assignment.rounds} rounds{begun}",
         rounds=assignment.rounds,
     )
     with SitesFederation(
         grid,
-        federated.training,
+        joined.training,
         model.layout,
         assignment,
-        offer=offer(federation),
+        proposal=proposal(federation),
         quorum=plan.quorum,
         deadline=federation.deadline,
-        say=activity.add,
+        report=activity.add,
     ) as fed:
         rounds = Rounds(
             job,
@@ -179,19 +176,19 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
             records,
             algorithm,
             fed,
-            {number: member.name for number, member in enumerate(federated.training)},
+            {number: member.name for number, member in enumerate(joined.training)},
             engine="flower deployment",
-            measure=_measure(network, federated.evaluating, assignment, algorithm, fed, federation.deadline),
+            measure=_evaluation(network, joined.evaluating, assignment, algorithm, fed, federation.deadline),
             facts={"task": plan.task, "norm": plan.model.norm},
             watch=lambda progress: _report(activity, progress, fed),
             on_better=best.keep,
         )
         result = rounds.to_the_end(algorithm.start(model.state()))
-    write_card(out, plan, task, job, result, _unseen(out, federated.evaluating, activity))
-    took_part = [*fed.node_ids, *(member.node for member in federated.evaluating)]
-    _tell_sites(network, "finished", "the run is finished", took_part)
+    write_card(out, plan, task, job, result, _evaluation_on_card(out, joined.evaluating, activity))
+    took_part = [*fed.node_ids, *(member.node for member in joined.evaluating)]
+    _notify_sites(network, "finished", "the run is finished", took_part)
     others = sorted(set(network.nodes()) - set(took_part))
-    _tell_sites(network, "turned-away", "the run began without this site, and is finished", others)
+    _notify_sites(network, "turned-away", "the run began without this site, and is finished", others)
     return result
 
 
@@ -211,20 +208,20 @@ def _plan(federation: FederationFile, task: Task) -> Plan:
         settings=dict(federation.settings),
     )
     algorithm = plan.algorithm(federation.algorithm)
-    if algorithm.pooled or algorithm.name == "local-only":
+    if algorithm.pooled or not algorithm.one_model:
         raise PlanError(
             f"'{algorithm.name}' is a reference for one machine and no federation across sites; choose another method"
         )
     return plan
 
 
-def _fit(network: Network, federation: FederationFile, federated: Federated, activity: Activity) -> Fitted | None:
-    """The preparation, merged from the training sites' statistics in the sites' order."""
-    preparation = federated.agreed.preparation
+def _fit(network: Network, federation: FederationFile, joined: JoinedSites, activity: ActivityLog) -> Fitted | None:
+    """Return the preparation, merged from the training sites' statistics in the sites' order."""
+    preparation = joined.agreed.preparation
     if preparation is None:
         return None
-    given = {"schema": federated.agreed.model_dump(mode="json"), "seed": federation.seed}
-    nodes = {member.node: member.name for member in federated.training}
+    given = {"schema": joined.agreed.model_dump(mode="json"), "seed": federation.seed}
+    nodes = {member.node: member.name for member in joined.training}
     answers = network.ask(nodes, "statistics", given, seconds=federation.deadline)
     for node, answer in answers.items():
         if answer.problem:
@@ -233,7 +230,7 @@ def _fit(network: Network, federation: FederationFile, federated: Federated, act
     return preparation.merge([answers[node].value for node in nodes])
 
 
-def _measure(
+def _evaluation(
     network: Network,
     evaluating: tuple[Member, ...],
     assignment: Assignment,
@@ -241,7 +238,7 @@ def _measure(
     fed: SitesFederation,
     seconds: float,
 ) -> Measure | None:
-    """How a state does at the sites that only evaluate."""
+    """Return a function that measures a state at the sites that only evaluate; None if there are none."""
     if not evaluating:
         return None
     names = {member.node: member.name for member in evaluating}
@@ -252,7 +249,7 @@ def _measure(
             str(number): {"parameters": model.parameters, "buffers": model.buffers}
             for number, model in enumerate(algorithm.models(state))
         }
-        measured: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for node, answer in network.ask(names, "measure", given, groups, seconds).items():
             try:
                 found = METRICS.validate_python(answer.value if not answer.problem else None)
@@ -262,26 +259,26 @@ def _measure(
                 fed.events.append(Event("not-measured", state.round, message))
                 continue
             prefix = "" if len(names) == 1 else f"{names[node]}: "
-            measured |= {f"{prefix}{name}": value for name, value in found.items()}
-        return measured
+            metrics |= {f"{prefix}{name}": value for name, value in found.items()}
+        return metrics
 
     return measure
 
 
-def _unseen(out: Path, evaluating: tuple[Member, ...], activity: Activity) -> str:
-    """How the kept model does at sites that only evaluate, for its card and for whoever watches."""
-    said = measured_elsewhere(out, [member.name for member in evaluating])
-    for sentence in said:
+def _evaluation_on_card(out: Path, evaluating: tuple[Member, ...], activity: ActivityLog) -> str:
+    """Return a sentence for the model card about the sites that only evaluate, and report their metrics."""
+    sentences = evaluation_sentences(out, [member.name for member in evaluating])
+    for sentence in sentences:
         activity.add("measured", sentence)
-    if said:
-        return "How the model does elsewhere:\n" + ";\n".join(said) + "."
+    if sentences:
+        return "How the model does elsewhere:\n" + ";\n".join(sentences) + "."
     return (
         "It does not say how the model does at a site that did not:\na site that joins the next run with "
         '`role = "evaluate"` tells that.'
     )
 
 
-def _report(activity: Activity, progress: Progress, fed: SitesFederation) -> None:
+def _report(activity: ActivityLog, progress: Progress, fed: SitesFederation) -> None:
     if progress.phase is not None:
         return  # a sign of life within a round, which the sites' own output gives
     missing = f" ({fed.connected} of {fed.clients} sites connected)" if fed.connected < fed.clients else ""

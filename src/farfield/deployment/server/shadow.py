@@ -9,11 +9,11 @@ import torch
 
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.schema.site_schema import AgreedSchema
-from farfield.deployment.server.joining import Federated
+from farfield.deployment.server.joining import JoinedSites
 from farfield.tasks.task import Domain, Fitted, Task
 
 
-def shadow_task(federation: FederationFile, federated: Federated, fitted: Fitted | None) -> Task:
+def shadow_task(federation: FederationFile, federated: JoinedSites, fitted: Fitted | None) -> Task:
     """All that the server knows of the task: the sites' names, sizes and schema. Its rows are none."""
     agreed = federated.agreed
     seen = json.dumps([agreed.model_dump(mode="json"), None if fitted is None else fitted.to_json()], sort_keys=True)

@@ -1,4 +1,4 @@
-"""The data that a site file names: what it says to the server, and its rows once all sites have agreed on a schema.
+"""Read the data that a site file names: its schema for the server, and its rows once all sites agree on a schema.
 
 data = open_site(read_site("site.toml"))
 data.schema                                  # what leaves the site first, see farfield.deployment.schema.site_schema
@@ -21,7 +21,7 @@ from torch import Tensor
 from farfield.deployment.schema.site_schema import (
     AgreedSchema,
     SiteSchema,
-    check_asked,
+    check_agreed,
     describe,
     describe_examples,
     describe_task,
@@ -42,11 +42,11 @@ class SiteData:
 
     site: SiteFile
     schema: SiteSchema
-    #: What the reader did on its own account, a sentence each.
+    #: What the reader decided by itself, one sentence each.
     notes: tuple[str, ...]
     _rows: Callable[[AgreedSchema], Domain]
     _frame: DataFrame | None = None
-    #: The schema that was asked for last, and its rows: a message asks for them more than once.
+    #: The last agreed schema and its rows: one message needs them more than once.
     _last: list[tuple[AgreedSchema, Domain]] = field(default_factory=list)
 
     @property
@@ -54,7 +54,7 @@ class SiteData:
         return self.schema.rows
 
     def domain(self, agreed: AgreedSchema) -> Domain:
-        """The rows as a task holds them: `x` is what the agreed preparation reads, `y` are the agreed classes."""
+        """Return the rows as a task holds them: `x` for the agreed preparation, `y` in the agreed classes."""
         if agreed.form != self.schema.form:
             raise self.site.refusal(
                 _data_key(self.site), f"the federation trains on {agreed.form}, and this is {self.schema.form}"
@@ -65,7 +65,7 @@ class SiteData:
         return self._last[0][1]
 
     def split(self, agreed: AgreedSchema, seed: int) -> tuple[Tensor, Tensor]:
-        """Training and validation rows. A site that only evaluates trains on none and measures on all."""
+        """Return the training and the validation rows. A site that only evaluates has no training rows."""
         domain = self.domain(agreed)
         if self.site.role == "evaluate":
             return torch.arange(0), torch.arange(len(domain))
@@ -73,7 +73,7 @@ class SiteData:
             return split_domain(domain, self.site.validation, seed, agreed.kind)
 
     def first_text(self, column: str) -> str | None:
-        """For a column that should hold numbers: the first cell that does not. Said at the site only."""
+        """Return the first cell of a column that is no number, for the site's operator only."""
         if self._frame is None or column not in self._frame:
             return None
         from farfield.tasks.user_data.cells import no_numbers
@@ -131,7 +131,7 @@ def _open_table(site: SiteFile, path: Path) -> SiteData:
             raise site.refusal("group", f"all {len(frame)} rows have the same '{site.group}', and two are needed")
 
     def rows(agreed: AgreedSchema) -> Domain:
-        check_asked(schema, agreed)
+        check_agreed(schema, agreed)
         x = torch.from_numpy(encode(frame, agreed.columns))
         return Domain(site.name, x, encode_labels(frame[label], label, agreed.classes), groups=groups)
 
@@ -198,7 +198,7 @@ def _open_task(site: SiteFile) -> SiteData:
 
 
 def _fitting(domain: Domain, kind: TaskKind, classes: Sequence[str], agreed: AgreedSchema) -> Domain:
-    """A domain with its classes numbered as agreed upon, where it fits."""
+    """Return a domain with its classes numbered as agreed. Raises UserError if it does not fit the agreed schema."""
     if tuple(domain.x.shape[1:]) != agreed.shape or str(domain.x.dtype) != f"torch.{agreed.dtype}":
         raise UserError(
             f"examples are {str(domain.x.dtype).removeprefix('torch.')} of shape {tuple(domain.x.shape[1:])}, and the "
@@ -207,7 +207,7 @@ def _fitting(domain: Domain, kind: TaskKind, classes: Sequence[str], agreed: Agr
     if kind != agreed.kind:
         raise UserError(f"the labels make a {kind}, and the federation agreed on a {agreed.kind}")
     if agreed.form == "arrays" and any(column.kind != "number" for column in agreed.columns):
-        raise UserError("the federation takes numbers as categories, which would tell which of them occur")
+        raise UserError("the federation takes numbers as categories, which would disclose which of them occur")
     unknown = [name for name in classes if name not in agreed.classes]
     if unknown:
         raise UserError(f"there is a class '{unknown[0]}'; the federation agreed on {_listed(agreed.classes)}")
@@ -219,7 +219,7 @@ def _fitting(domain: Domain, kind: TaskKind, classes: Sequence[str], agreed: Agr
 
 @contextmanager
 def _about(site: SiteFile, key: str) -> Iterator[None]:
-    """Errors of the readers, with the site file and the key that led there."""
+    """Turn an error of a reader into one that names the site file and the key."""
     try:
         yield
     except SiteFileError:

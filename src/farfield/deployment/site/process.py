@@ -1,6 +1,7 @@
-"""The process that has a site's rows: `python -m farfield.deployment.site.process STATE_FOLDER`, started by the client.
+"""The process that holds a site's rows: `python -m farfield.deployment.site.process STATE_FOLDER`.
 
-It reads the site file and the approval itself, tells when it is ready, and then works for the SuperNode beside it.
+`farfield client` starts it. It reads the site file and the approval itself, reports when it is ready, and then runs the
+messages that the SuperNode on this machine receives.
 """
 
 from __future__ import annotations
@@ -16,40 +17,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
 
-#: In the state folder: what `farfield client` tells its processes.
+#: Files in the state folder: the settings of this process, and the address of the SuperNode.
 SETTINGS, RUNTIME = "site-process.json", "runtime.json"
 
 
 def main(folder: Path, extend: Callable[[ClientApp], ClientApp] = lambda app: app) -> None:
-    """Work until the client ends it. `extend` adds to the site's app; a benchmark does that."""
+    """Run messages until `farfield client` ends this process. `extend` adds to the site's app, for a benchmark."""
     settings = json.loads((folder / SETTINGS).read_text())
     import torch
 
-    torch.set_num_threads(1)  # before any fork, so that no thread of torch's is lost in one
+    torch.set_num_threads(1)  # before any fork: a fork would lose torch's other threads
     from flwr.supercore.superexec import run_superexec as superexec
 
-    from farfield.deployment.activity import Activity
+    from farfield.deployment.activity_log import ActivityLog
     from farfield.deployment.flower.fork_executor import ForkExecutor
-    from farfield.deployment.manifest.manifest import load_approval
-    from farfield.deployment.site.app import make_app
-    from farfield.deployment.site.site import open_deployed
+    from farfield.deployment.manifest.approval import load_approval
+    from farfield.deployment.site.client_app import make_app
+    from farfield.deployment.site.deployed_site import open_deployed_site
 
-    site = open_deployed(Path(settings["site"]), load_approval(folder))
+    site = open_deployed_site(Path(settings["site"]), load_approval(folder))
     executor = ForkExecutor(extend(make_app(site, folder)))
     if not callable(getattr(superexec, "get_executor", None)):  # else Flower's own would run what the server sent
         raise RuntimeError("this version of Flower has no 'get_executor' to replace")
     superexec.get_executor = lambda *_, **__: executor  # type: ignore[attr-defined]
-    Activity(folder).add("ready", f"{site.data.n} rows of '{site.name}' are read")
+    ActivityLog(folder).add("ready", f"{site.data.n} rows of '{site.name}' are read")
     superexec.run_superexec(
-        runtime_api_address=_runtime(folder),
+        runtime_api_address=_supernode_address(folder),
         insecure=True,  # the SuperNode on this machine, by loopback; the secret keeps other users out
         superexec_auth_secret=Path(settings["secret"]).read_bytes(),
         parent_pid=os.getppid(),
     )
 
 
-def _runtime(folder: Path) -> str:
-    """Where the SuperNode beside this process listens, once it does."""
+def _supernode_address(folder: Path) -> str:
+    """Wait until the SuperNode on this machine listens, and return its address."""
     path = folder / RUNTIME
     while not path.exists():
         time.sleep(0.05)

@@ -80,7 +80,7 @@ class SiteFile(BaseModel):
 
 
 def read_site(path: Path | str) -> SiteFile:
-    """A site file. What it names is not looked at yet, see `open_site`."""
+    """Read a site file. `open_site` reads the data that it names."""
     path = Path(path)
     if path.is_dir():
         path = path / "site.toml"
@@ -118,12 +118,12 @@ def _misread(path: Path, error: ValidationError) -> SiteFileError:
         return SiteFileError(f"'{path}' has no key '{key}', the site's name in the federation")
     if key == "role":
         return SiteFileError(f"'{path}', key 'role': there is no role {first['input']!r}; it is 'train' or 'evaluate'")
-    said = first["msg"].removeprefix("Value error, ")
-    return SiteFileError(f"'{path}', key '{key}': {said[0].lower()}{said[1:]}")
+    problem = first["msg"].removeprefix("Value error, ")
+    return SiteFileError(f"'{path}', key '{key}': {problem[0].lower()}{problem[1:]}")
 
 
 def _check_together(site: SiteFile) -> None:
-    """Keys that exclude or need one another."""
+    """Refuse keys that exclude one another, and a key without the one that it needs."""
     if site.data is not None and site.task is not None:
         raise site.refusal("task", "the site has 'data' of its own as well; name one of the two")
     if site.data is None and site.task is None:

@@ -1,4 +1,4 @@
-"""What a method keeps at a site between rounds, on its disk: it outlives the process and a restart."""
+"""The file that holds what a method keeps at a site between rounds: it outlives the site's processes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from safetensors.torch import save
 from torch import Tensor
 
 from farfield.errors import UserError
-from farfield.federation.flower.node import Keeping
+from farfield.federation.client_state import SiteState
 from farfield.records.atomic import write_atomic
 
 _PARTS = ("kept", "staged", "before")
 
 
 def state_file(folder: Path, run: str) -> Path:
-    """Where the state of a run lies; runs are named by the server, so the name is not used as a path."""
+    """Return the path of a run's state. The server names runs, so the name itself is not used as a path."""
     return folder / f"state-{hashlib.sha256(run.encode()).hexdigest()[:32]}.safetensors"
 
 
-def load_state(path: Path) -> Keeping:
-    """The state that a site has of a run: an empty one if it has none yet."""
+def load_state(path: Path) -> SiteState:
+    """Return the state that a site has of a run, an empty one if it has none yet."""
     if not path.exists():
-        return Keeping()
+        return SiteState()
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads(file.metadata()["farfield"])
@@ -36,7 +36,7 @@ def load_state(path: Path) -> Keeping:
             "same run any more"
         ) from error
     parts = {part: _part(tensors, part) for part in _PARTS}
-    return Keeping(
+    return SiteState(
         kept=parts["kept"],
         staged=parts["staged"] if about["staged"] else None,
         round=int(about["round"]),
@@ -47,18 +47,18 @@ def load_state(path: Path) -> Keeping:
     )
 
 
-def save_state(path: Path, keeping: Keeping) -> None:
-    """Write all of it, or nothing."""
-    parts = {"kept": keeping.kept, "staged": keeping.staged or {}, "before": keeping.before or {}}
+def save_state(path: Path, state: SiteState) -> None:
+    """Write the whole state, or nothing of it."""
+    parts = {"kept": state.kept, "staged": state.staged or {}, "before": state.before or {}}
     # safetensors refuses tensors that share memory, and two names may well hold one tensor here.
     tensors = {f"{part}/{name}": t.clone().contiguous() for part, named in parts.items() for name, t in named.items()}
     about = {
-        "round": keeping.round,
-        "attempt": keeping.attempt,
-        "mark": keeping.mark,
-        "kept_round": keeping.kept_round,
-        "staged": keeping.staged is not None,
-        "before": keeping.before is not None,
+        "round": state.round,
+        "attempt": state.attempt,
+        "mark": state.mark,
+        "kept_round": state.kept_round,
+        "staged": state.staged is not None,
+        "before": state.before is not None,
     }
     write_atomic(path, save(tensors, metadata={"farfield": json.dumps(about)}))
 

@@ -1,6 +1,6 @@
-"""What a server tells a node about a run, besides tensors: plain data, from which the node builds everything itself.
+"""What a server tells a node about a run besides tensors: plain data, from which the node builds everything itself.
 
-Code never travels. A node that does not know the method, or is asked for something it did not approve, refuses.
+Code never travels. A node refuses a method that it does not know, and a phase that its operator did not approve.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ class Assignment(BaseModel):
     rounds: int
     model: ModelSpec
     seed: int
-    #: How a node finds its rows: nothing for a site that has its own, a task and partition in a simulation.
+    #: What a node needs to find and prepare its rows: the agreed schema at a site, shared files in a simulation.
     data: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""A federation over Flower's Grid: a phase is a message to each node of the cohort, and their replies.
+"""A federation over Flower's Grid: a phase is one message to each node of the cohort, and the replies to them.
 
-Flower's own strategies know one exchange a round, so this drives the Grid itself. A reply counts if it answers this
-very message: same run, round, attempt, phase and client; whatever else comes in is dropped and recorded.
+Flower's own strategies know one exchange per round, so this engine drives the Grid itself. A reply counts if it answers
+the message that was sent: same run, round, attempt, phase and client. Any other reply is dropped and recorded.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any, Protocol
 from flwr.app import Error, Message, RecordDict
 from torch import Tensor
 
-from farfield.federation.client import lasting
+from farfield.federation.client_state import ClientStates
 from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
 from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.packing import BadMessage, Packed, gather, pack, unpack
+from farfield.federation.flower.packing import BadMessage, PackedGroups, pack, pack_groups, unpack
 from farfield.federation.reply_checks import fault, state_fault
 from farfield.models import Layout, ModelState
 
 #: All phases go by one message type; the header says which one it is.
 MESSAGE = "query.farfield"
-#: Seconds between looks for replies, and what share of the time waited so far they may add to it.
+#: Seconds between looks for replies: at least, at most, and as a share of the time since the last reply.
 SHORTEST_LOOK, LONGEST_LOOK, LOOK_SHARE = 0.01, 0.5, 0.1
-#: Characters of a problem's text that are taken over from a node.
+#: A node's description of a problem is cut to this many characters.
 LONGEST_TEXT = 500
-STRANGE = "a reply came in that answers none of the messages waited for"
+UNEXPECTED_REPLY = "a reply came in that answers none of the messages waited for"
 
 
 class Exchange(Protocol):
-    """What is needed of Flower's Grid: messages out, and the replies to them that have come in."""
+    """The part of Flower's Grid that the engine uses: send messages, and take the replies that have come in."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]: ...
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]: ...
@@ -44,7 +44,7 @@ class Exchange(Protocol):
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the network and the client that it is."""
+    """A node of the network, and the client and domain that it stands for."""
 
     id: int
     client: str
@@ -54,10 +54,10 @@ class Node:
 class FlowerFederation(Engine):
     """The clients of a Flower network. Client n is `nodes[n]`.
 
-    `travelling` says that what clients keep between rounds goes to them with every message and comes back with every
-    reply, as on one machine in a simulation; otherwise it stays at the site, and the server never sees it.
-    `at_once` says how many nodes compute at the same time, where it is not all of them: the others wait for their
-    turn, and the deadline of a phase is longer by that; `grace` adds seconds for nodes that have yet to start.
+    With `travelling`, the engine holds the clients' states: each goes out with every message and comes back with every
+    reply, as in a simulation on one machine. Without it, the state stays at the site and the server never sees it.
+    `at_once` is the number of nodes that compute at the same time, if it is not all of them: the others wait for their
+    turn, and the deadline of a phase grows with the number of turns. `grace` adds seconds for nodes that are starting.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class FlowerFederation(Engine):
         super().__init__(seed=assignment.seed, quorum=quorum, deadline=deadline)
         self._grid, self._nodes, self._layout, self._assignment = grid, tuple(nodes), layout, assignment
         self._travelling, self._at_once, self._grace = travelling, at_once, grace
-        self._kept: dict[int, dict[str, Tensor]] = {}
-        self._staged: dict[int, dict[str, Tensor]] = {}
+        #: Used only if the states travel.
+        self._states = ClientStates()
         self._attempt = ""
         #: By client the mark of its last message, until the reply is accepted.
         self._sent: dict[int, str] = {}
@@ -92,35 +92,33 @@ class FlowerFederation(Engine):
 
     @property
     def states(self) -> dict[int, dict[str, Tensor]]:
-        states = {number: lasting(state) for number, state in (self._kept | self._staged).items()}
-        return {number: state for number, state in states.items() if state}
+        return self._states.save()
 
     @states.setter
     def states(self, states: dict[int, dict[str, Tensor]]) -> None:
-        self._kept, self._staged = dict(states), {}
+        self._states.load(states)
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
-        self._kept |= {number: lasting(state) for number, state in self._staged.items()}
-        self._staged = {}
+        self._states.commit()
         self._attempt = uuid.uuid4().hex
         super().begin(round, cohort)
 
     def discard(self) -> None:
         super().discard()
-        self._staged = {}
+        self._states.discard()
 
     def close(self) -> None:
-        """The network goes on; nothing here holds it."""
+        """Do nothing: the network outlives the federation."""
 
     def _keep(self, outcome: Outcome) -> None:
         self.accepted[outcome.client] = self._sent.pop(outcome.client, "")
         if self._travelling:
-            self._staged[outcome.client] = outcome.state
+            self._states.stage(outcome.client, outcome.state)
 
     def _outcomes(
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
-        broadcast = gather({"model": {"parameters": model.parameters, "buffers": model.buffers}, "shared": shared})
+        broadcast = pack_groups({"model": {"parameters": model.parameters, "buffers": model.buffers}, "shared": shared})
         messages = [self._message(phase, broadcast, number) for number in clients]
         sent = set(self._grid.push_messages(messages))
         waiting: dict[str, int] = {}
@@ -131,32 +129,32 @@ class FlowerFederation(Engine):
                 yield self._lost(number, "the message could not be sent to its node")
         del messages, broadcast
         until = self._until(len(waiting))
-        news = time.monotonic()
+        last_reply = time.monotonic()
         while waiting:
             replies = list(self._grid.pull_messages(list(waiting)))
             for reply in replies:
                 if reply.metadata.reply_to_message_id in waiting:
                     yield self._outcome(reply, waiting.pop(reply.metadata.reply_to_message_id), phase)
                 else:
-                    self.events.append(Event("reply-dropped", self._round, STRANGE, phase=phase))
+                    self.events.append(Event("reply-dropped", self._round, UNEXPECTED_REPLY, phase=phase))
             if until is not None and time.monotonic() >= until:
                 break
             if waiting:
                 if replies:
-                    news = time.monotonic()
-                time.sleep(until_next_look(news))
+                    last_reply = time.monotonic()
+                time.sleep(until_next_look(last_reply))
         for number in waiting.values():
             yield self._lost(number, NO_REPLY.format(self._deadline))
 
     def _until(self, nodes: int) -> float | None:
-        """When a phase on so many nodes is given up."""
+        """Return when a phase on this many nodes is given up; None without a deadline."""
         if self._deadline is None:
             return None
         turns = -(-nodes // self._at_once) if self._at_once is not None else 1
         return time.monotonic() + self._deadline * turns + self._grace
 
-    def _message(self, phase: str, broadcast: Packed, number: int) -> Message:
-        own = {"state": self._staged.get(number, self._kept.get(number, {}))} if self._travelling else {}
+    def _message(self, phase: str, broadcast: PackedGroups, number: int) -> Message:
+        own = {"state": self._states.of(number).current} if self._travelling else {}
         header = {
             **self._expected(phase, number),
             "skipped": sorted(self.skipped),
@@ -169,7 +167,7 @@ class FlowerFederation(Engine):
         return Message(pack(header, broadcast, own), self._nodes[number].id, MESSAGE, group_id=str(self._round))
 
     def _expected(self, phase: str, number: int) -> dict[str, Any]:
-        """What a message and its reply must agree on."""
+        """Return the header fields that a message and its reply must agree on."""
         return {
             "run": self._assignment.run,
             "round": self._round,
@@ -184,12 +182,12 @@ class FlowerFederation(Engine):
         try:
             header, groups = unpack(_content(reply))
             expected = self._expected(phase, number)
-            strange = [name for name, value in expected.items() if header.get(name) != value]
-            if strange:
-                raise BadMessage(f"it answers another message: {strange[0]} is {header.get(strange[0])!r}")
+            differing = [name for name, value in expected.items() if header.get(name) != value]
+            if differing:
+                raise BadMessage(f"it answers another message: {differing[0]} is {header.get(differing[0])!r}")
             problem = str(header["problem"])[:LONGEST_TEXT] or None
             values = groups.get("values", {})
-            # The node has checked it too, but a server does not take a node's word for it.
+            # The node has checked this too, but a server does not rely on it.
             problem = problem or fault(values, self._sends, self._layout) or state_fault(groups.get("state", {}))
             return Outcome(
                 client=number,
@@ -224,12 +222,12 @@ def _seconds(header: Mapping[str, Any]) -> float:
     return value
 
 
-def until_next_look(news: float) -> float:
-    """Seconds to sleep before replies are looked for again, if the last came in at `news`: the longer it is, the more.
+def until_next_look(last_reply: float) -> float:
+    """Return the seconds to sleep before the next look for replies, which grow with the time since the last reply.
 
     A fixed interval is too long for a small model and a burden on the SuperLink for a large one.
     """
-    return min(max(LOOK_SHARE * (time.monotonic() - news), SHORTEST_LOOK), LONGEST_LOOK)
+    return min(max(LOOK_SHARE * (time.monotonic() - last_reply), SHORTEST_LOOK), LONGEST_LOOK)
 
 
 def _content(message: Message) -> RecordDict:
@@ -237,7 +235,7 @@ def _content(message: Message) -> RecordDict:
 
 
 def _reason(error: Error) -> str:
-    """What an error says, in a line: Flower wraps it into the classes that it went through."""
+    """Return the first line of an error, without the class names that Flower wraps around it."""
     text = re.sub(r"<class '[^']*'>:<'|'>$|Exception \w+ occurred\. Message:", "", (error.reason or "").strip())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else f"code {error.code}"

@@ -1,7 +1,7 @@
 """Named tensors and scalars as Flower records: packed arrays, scalars in a config record, no pickle.
 
 Flower stores and sends every array of a record by itself, so a state of a hundred tensors costs a hundred requests;
-packed into one it costs one. What is packed are the tensors' own bytes: a message weighs what its tensors weigh.
+packed into one array it costs one. The array holds the bytes of the tensors and nothing else.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Header = Mapping[str, str | int | float | bool]
 
 
 class BadMessage(FederationError):
-    """A message that does not hold what it says."""
+    """A message whose content does not fit its description."""
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Groups of named tensors and scalars, ready to go into any number of messages without being copied again."""
+class PackedGroups:
+    """Groups of named tensors and scalars, ready for any number of messages without another copy."""
 
     described: tuple[tuple[str, str, str, tuple[int, ...]], ...]
     scalars: Mapping[str, Any]
@@ -43,8 +43,8 @@ class Packed:
     array: Array | None
 
 
-def gather(groups: Groups) -> Packed:
-    """Lay the tensors of all groups end to end."""
+def pack_groups(groups: Groups) -> PackedGroups:
+    """Lay the tensors of all groups end to end in one array."""
     described: list[tuple[str, str, str, tuple[int, ...]]] = []
     scalars: dict[str, Any] = {}
     parts: list[bytes] = []
@@ -57,20 +57,20 @@ def gather(groups: Groups) -> Packed:
                 scalars[f"{group}/{name}"] = value
     data = b"".join(parts)
     array = Array(dtype="uint8", shape=(len(data),), stype=_STYPE, data=data) if data else None
-    return Packed(tuple(described), scalars, tuple(groups), array)
+    return PackedGroups(tuple(described), scalars, tuple(groups), array)
 
 
-def pack(header: Header, *parts: Packed | Groups) -> RecordDict:
-    """A message's content: `header` tells what it is about, the parts hold groups of named tensors and scalars.
+def pack(header: Header, *parts: PackedGroups | Groups) -> RecordDict:
+    """Return a message's content: `header` says what it is about, the parts hold groups of named tensors and scalars.
 
-    A part that goes to many is gathered once and given to each of them; Flower too stores and sends it once. Scalars
-    are in the header's record, as `group/name`: one of their own would be one more request on each way.
+    A part that goes to many nodes is packed once, and Flower stores and sends it once. Scalars are in the header's
+    record, as `group/name`: a record of their own would cost one more request each way.
     """
-    gathered = [part if isinstance(part, Packed) else gather(part) for part in parts]
-    described = [[number, *row] for number, part in enumerate(gathered) for row in part.described]
-    groups = [group for part in gathered for group in part.groups]
-    scalars = {name: value for part in gathered for name, value in part.scalars.items()}
-    arrays = {str(number): part.array for number, part in enumerate(gathered) if part.array is not None}
+    packed = [part if isinstance(part, PackedGroups) else pack_groups(part) for part in parts]
+    described = [[number, *row] for number, part in enumerate(packed) for row in part.described]
+    groups = [group for part in packed for group in part.groups]
+    scalars = {name: value for part in packed for name, value in part.scalars.items()}
+    arrays = {str(number): part.array for number, part in enumerate(packed) if part.array is not None}
     return RecordDict(
         {
             _HEADER: ConfigRecord({**scalars, **header, _TENSORS: json.dumps(described), _GROUPS: groups}),
@@ -80,7 +80,7 @@ def pack(header: Header, *parts: Packed | Groups) -> RecordDict:
 
 
 def unpack(content: RecordDict) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The header and the groups. Raises BadMessage where sizes, types or names do not fit, before any use of it."""
+    """Return the header and the groups. Raises BadMessage if sizes, types or names do not fit."""
     try:
         header = dict(content.config_records[_HEADER])
         described = json.loads(str(header.pop(_TENSORS)))
@@ -88,12 +88,12 @@ def unpack(content: RecordDict) -> tuple[dict[str, Any], dict[str, dict[str, Any
         for path in [path for path in header if "/" in path]:
             group, _, name = path.partition("/")
             groups[group][name] = header.pop(path)
-        left = {part: _Left(bytearray(array.data)) for part, array in content.array_records[_TENSORS].items()}
+        unread = {part: _Unread(bytearray(array.data)) for part, array in content.array_records[_TENSORS].items()}
         for part, group, name, dtype, shape in described:
             if name in groups[group]:
                 raise BadMessage(f"'{name}' is in it twice")
-            groups[group][name] = left.setdefault(str(part), _Left(bytearray())).take(name, dtype, shape)
-        over = sum(part.size for part in left.values())
+            groups[group][name] = unread.setdefault(str(part), _Unread(bytearray())).take(name, dtype, shape)
+        over = sum(part.size for part in unread.values())
         if over:
             raise BadMessage(f"there are {over} bytes that belong to nothing")
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
@@ -103,8 +103,8 @@ def unpack(content: RecordDict) -> tuple[dict[str, Any], dict[str, dict[str, Any
     return header, groups
 
 
-class _Left:
-    """The bytes of an array that no tensor has been made of yet."""
+class _Unread:
+    """The bytes of an array that have not been read as tensors yet."""
 
     def __init__(self, data: bytearray) -> None:
         self._data, self._start = data, 0
@@ -131,6 +131,6 @@ class _Left:
 
 
 def packed_bytes(content: RecordDict) -> int:
-    """What a message's tensors and scalars weigh on the wire."""
+    """Return the bytes of a message's tensors and scalars on the wire."""
     tensors = sum(len(array.data) for record in content.array_records.values() for array in record.values())
     return tensors + 8 * sum("/" in name for name in content.config_records.get(_HEADER, {}))

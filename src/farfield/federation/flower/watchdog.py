@@ -1,4 +1,4 @@
-"""What ends a process of a simulation that nobody else would end."""
+"""Ends a process of a simulation that nothing else would end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-#: In the environment of a simulation's processes: a file that is there for as long as the simulation is.
+#: An environment variable of a simulation's processes: the path of a file that exists as long as the simulation runs.
 ALIVE = "FARFIELD_SIMULATION"
 LOOK_SECONDS = 0.5
 
@@ -16,7 +16,7 @@ LOOK_SECONDS = 0.5
 class Watchdog:
     """Ends this process when its simulation is over, or when a client is at work past its deadline.
 
-    Flower waits for a process however long it takes, so nobody else would end it; Ray starts another in its place.
+    Flower waits for a process however long it takes. Ray starts another process in place of one that has ended.
     """
 
     def __init__(self, alive: Path) -> None:
@@ -29,5 +29,5 @@ class Watchdog:
         os._exit(1)
 
     def limit(self, seconds: float | None) -> None:
-        """From now on so many seconds, or as many as it takes."""
+        """End this process in so many seconds from now; None removes the limit."""
         self._until = time.monotonic() + seconds + LOOK_SECONDS if seconds is not None else math.inf

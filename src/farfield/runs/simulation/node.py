@@ -1,6 +1,6 @@
-"""What a node of a simulation does: the client that a message names, with its rows from the shelf.
+"""Run the client that a message names, on its rows in shared files: the app of a simulation's nodes.
 
-Ray's processes import this module. A node keeps no state: in a simulation it travels with the messages.
+Ray's processes import this module. A node holds no state of a client: in a simulation it travels with the messages.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from farfield.algorithms import build, names, use
 from farfield.runs.simulation.shared_rows import take_population
 from farfield.federation.client import Client
 from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.node import Keeping, Resident
-from farfield.federation.flower.respond import respond
+from farfield.federation.flower.node import MethodCache
+from farfield.federation.flower.respond import Responder
 from farfield.federation.flower.watchdog import ALIVE, Watchdog
 from farfield.federation.population import Population
 from farfield.models import Model
 
 
 class SimulatedSite:
-    """All clients of a run; nothing is asked of whoever simulates on their own rows."""
+    """All clients of a run. Every phase is allowed: the rows are those of whoever simulates."""
 
     def __init__(self) -> None:
         self._run = ""
@@ -44,25 +44,25 @@ class SimulatedSite:
         return self._population.client(int(name), seed=assignment.seed, round=round, phase=phase, state=state)
 
 
-class WithOwnMethods(Resident):
-    """Methods from the user's files are imported here too, before they are built."""
+class UserMethodCache(MethodCache):
+    """Imports the methods from the user's files before it builds them."""
 
-    def of(self, assignment: Assignment) -> tuple[Any, Model]:
+    def get(self, assignment: Assignment) -> tuple[Any, Model]:
         for name, where in assignment.data["methods"].items():
             if name not in names():
                 import_method(where)
-        return super().of(assignment)
+        return super().get(assignment)
 
 
 def import_method(where: Mapping[str, str]) -> None:
-    """By the module's name where that can be imported, else from its file."""
+    """Import a method by the name of its module if that works, else from its file."""
     try:
         importlib.import_module(where["module"])
     except ImportError:
         use(where["file"])
 
 
-_site, _resident = SimulatedSite(), WithOwnMethods(build)
+_responder = Responder(SimulatedSite(), UserMethodCache(build))
 _watchdog = Watchdog(Path(os.environ[ALIVE])) if ALIVE in os.environ else None
 app = ClientApp()
 
@@ -70,7 +70,7 @@ app = ClientApp()
 @app.query("farfield")
 def answer_phase(message: Message, context: Context) -> Message:
     try:
-        return respond(message, _site, _resident, Keeping())
+        return _responder.respond(message)
     finally:
         if _watchdog is not None:
             _watchdog.limit(None)
@@ -78,5 +78,5 @@ def answer_phase(message: Message, context: Context) -> Message:
 
 @app.query("ready")
 def say_ready(message: Message, context: Context) -> Message:
-    """Answered once this process has imported all it needs, which takes seconds."""
+    """Answer once this process has imported all that it needs, which takes seconds."""
     return Message(RecordDict(), reply_to=message)

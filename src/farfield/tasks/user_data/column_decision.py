@@ -1,6 +1,7 @@
-"""What a column becomes, decided from what each site says of it: the same code for one joined table and for many sites.
+"""Decide what a column becomes from a summary of each part of a table: the same code for one table and for many sites.
 
-A site says no more of a column than the decision needs (`Observed`). A table that lies in one place is one site.
+A summary holds no more than the decision needs (`Observed`). A table that lies in one place is one part; in a
+deployment each site summarises its own part.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Names = tuple[str, ...]
 
 
-class SiteMessage(BaseModel):
-    """Plain content from a site. Strict, because it may be another version's, or hostile."""
+class StrictContent(BaseModel):
+    """Plain content that may come from another machine. Strict, because that machine may be outdated or hostile."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Observed(SiteMessage):
-    """What a site says of a column."""
+class Observed(StrictContent):
+    """The summary of a column in one part of a table."""
 
     name: str
     found: Found
@@ -42,7 +43,7 @@ class Observed(SiteMessage):
     #: How many different texts there are; 0 for what is no text.
     distinct: Count = 0
     #: The different values as text: of texts and categories, of true and false, of numbers that are 0 or 1 only or all
-    #: the same. None where they are not told: of any other numbers, and of texts that look like names or ids.
+    #: the same. None where they are not disclosed: of any other numbers, and of texts that look like names or ids.
     levels: Names | None = ()
 
     @property
@@ -50,8 +51,8 @@ class Observed(SiteMessage):
         return self.levels is not None and len(self.levels) == 1 and not self.missing
 
 
-class ObservedLabel(SiteMessage):
-    """What a site says of its label: the classes, or only that it is a number."""
+class ObservedLabel(StrictContent):
+    """The summary of the label in one part of a table: the classes, or only that it is a number."""
 
     name: str
     found: Literal["number", "boolean", "text"]
@@ -76,21 +77,21 @@ def too_many(levels: int, known: int) -> bool:
     return levels > MOST_LEVELS or (levels > FEW_LEVELS and 2 * levels > known)
 
 
-def told_levels(parts: Iterable[Observed | ObservedLabel]) -> tuple[str, ...] | None:
-    """The levels of all parts together; None if one does not tell."""
-    told: set[str] = set()
+def all_levels(parts: Iterable[Observed | ObservedLabel]) -> tuple[str, ...] | None:
+    """Return the levels of all parts together; None if one part does not disclose its levels."""
+    levels: set[str] = set()
     for part in parts:
         if part.levels is None:
             return None
-        told.update(part.levels)
-    return in_order(told)
+        levels.update(part.levels)
+    return in_order(levels)
 
 
 def decide(parts: Sequence[Observed]) -> tuple[Column | None, Reason | None]:
     """A column of parts that fit together, or why there is none."""
     name, found = parts[0].name, {part.found for part in parts} - {"nothing"}
     missing, known = any(part.missing for part in parts), sum(part.known for part in parts)
-    levels = told_levels(parts)
+    levels = all_levels(parts)
     if not found:
         return None, "empty"
     if found <= {"date", "other", "text"} and found != {"text"}:
@@ -113,5 +114,5 @@ def label_kind(parts: Sequence[ObservedLabel]) -> TaskKind:
     """Text, true and false and a few different whole numbers are classes; other numbers are a regression."""
     if any(part.found != "number" for part in parts):
         return "classification"
-    levels = told_levels(parts) if all(part.whole for part in parts) else None
+    levels = all_levels(parts) if all(part.whole for part in parts) else None
     return "classification" if levels is not None and len(levels) <= FEW_LEVELS else "regression"

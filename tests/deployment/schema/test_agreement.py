@@ -251,7 +251,7 @@ def test_texts_kept_back_by_one_site_that_others_call_categories_are_a_conflict(
     cities = [f"city {number % 25}" for number in range(400)]
     said = conflict({"large": site(city=cities), "small": site(city=cities[:30])})
     assert said.sites == ("small",)
-    assert "looks like names or ids at 'small' (25 different texts in 30 rows), which were not told" in str(said)
+    assert "looks like names or ids at 'small' (25 different texts in 30 rows), which were not disclosed" in str(said)
 
 
 def test_numbers_of_rows_stay_at_the_site() -> None:

@@ -1,10 +1,10 @@
-"""Questions to sites over Flower's Grid, beside the rounds: who they are, what they have, how a model does."""
+"""Ask sites questions over Flower's Grid, outside the rounds: who they are, what data they have, how a model does."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,22 +17,22 @@ from farfield.federation.phase import Named
 MESSAGE = "query.site"
 #: Seconds between looks for an answer.
 LOOK = 0.05
-#: Characters of an answer, and of a problem's text.
+#: The most characters of an answer; a site's description of a problem is cut to its limit.
 LONGEST_ANSWER, LONGEST_TEXT = 10_000_000, 500
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a site said, or why it said nothing."""
+    """A site's answer, or why there is none."""
 
     value: Any = None
     problem: str = ""
-    #: Whether there was none in time; it may have come since.
+    #: Whether there was no answer in time; it may have come since.
     late: bool = False
 
 
 class Network:
-    """The nodes of a Flower network, to be asked."""
+    """The nodes of a Flower network, and the questions to them."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -43,20 +43,19 @@ class Network:
     def ask(
         self,
         nodes: Iterable[int],
-        ask: str,
-        given: Mapping[str, Any] | Callable[[int], Mapping[str, Any]],
+        question: str,
+        given: Mapping[str, Any],
         groups: Mapping[str, Named] | None = None,
         seconds: float = 60.0,
     ) -> dict[int, Answer]:
-        """The same question to several nodes. Every node has an answer, if only that there was none in time."""
+        """Ask several nodes the same question. Every node has an answer, if only that there was none in time."""
         waiting: dict[str, int] = {}
         answers: dict[int, Answer] = {}
         for node in nodes:
             if node <= 0:  # a site of a resumed run that is not back
                 answers[node] = Answer(problem="it is not connected")
                 continue
-            told = given(node) if callable(given) else given
-            content = pack({"ask": ask, "given": json.dumps(told)}, dict(groups or {}))
+            content = pack({"ask": question, "given": json.dumps(given)}, dict(groups or {}))
             (sent,) = self._grid.push_messages([Message(content, node, MESSAGE)])
             if sent:
                 waiting[sent] = node
@@ -67,7 +66,7 @@ class Network:
             for reply in self._grid.pull_messages(list(waiting)):
                 node_id = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if node_id is not None:
-                    answers[node_id] = _read(reply, ask)
+                    answers[node_id] = _read(reply, question)
             if waiting:
                 time.sleep(LOOK)
         for node in waiting.values():
@@ -75,21 +74,21 @@ class Network:
         return answers
 
 
-def readable(text: str) -> str:
-    """Text of another machine's, short and without what a terminal would obey."""
+def _printable(text: str) -> str:
+    """Return a text from another machine, cut, and without characters that a terminal would obey."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST_TEXT])
 
 
-def _read(reply: Message, ask: str) -> Answer:
+def _read(reply: Message, question: str) -> Answer:
     if reply.has_error():
         return Answer(problem=f"its node failed: {reply.error.reason or f'code {reply.error.code}'}")
     try:
         header, _ = unpack(reply.content)
-        if header.get("ask") != ask:
+        if header.get("ask") != question:
             raise BadMessage("it answers another question")
         text = str(header["answer"])
         if len(text) > LONGEST_ANSWER:
             raise BadMessage(f"it has {len(text)} characters, and {LONGEST_ANSWER} are allowed")
-        return Answer(json.loads(text), readable(str(header["problem"])))
+        return Answer(json.loads(text), _printable(str(header["problem"])))
     except (BadMessage, KeyError, ValueError, RecursionError) as error:
         return Answer(problem=f"its answer cannot be used: {error}")

@@ -1,4 +1,4 @@
-"""`farfield client`: a site's SuperNode and the process with its rows, watched until the operator ends them."""
+"""`farfield client`: start a site's SuperNode and the process that holds its rows, and watch both to the end."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farfield.deployment.activity import Activity
+from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.credentials.verify import check_authority, check_private_key
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.flower.gate import READY
 from farfield.deployment.flower.processes import (
     Process,
     ProcessError,
-    alone,
     environment,
+    exclusive,
     free_port,
     is_loopback,
     wait_for_port,
@@ -33,14 +33,15 @@ from farfield.records.atomic import write_json
 #: Seconds in which the site's process must have read its rows.
 READ_SECONDS = 600.0
 #: Seconds for the last reply to go out before the processes are ended.
-LAST_WORDS = 2.0
-#: Seconds in which Flower may take a node for connected that is not.
+LAST_REPLY_SECONDS = 2.0
+#: Seconds for which Flower may still count a lost node as connected.
 STILL_CONNECTED = 75.0
-#: How Flower says that a key is not registered.
+#: Parts of Flower's messages about a key that is not registered.
 _UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "failed to activate")
 #: The command that reads a site's rows and works on them; the state folder is added to it.
 WORKER = (sys.executable, "-m", "farfield.deployment.site.process")
-Tell = Callable[[dict[str, Any]], None]
+#: Called with each row of the activity log, for the operator.
+Show = Callable[[dict[str, Any]], None]
 
 
 class ClientError(UserError):
@@ -49,7 +50,7 @@ class ClientError(UserError):
 
 @dataclass(frozen=True)
 class Credentials:
-    """How a site knows its server, and how it is known; both None for an open server on loopback."""
+    """The authority that a site trusts, and its own private key; both None for an open server on loopback."""
 
     authority: Path | None
     key: Path | None
@@ -60,7 +61,7 @@ class Credentials:
 
 
 def check_credentials(federation: FederationFile, credentials: Credentials) -> None:
-    """Refuse what cannot work, or must not, before anything is started."""
+    """Refuse credentials that cannot work or are not safe, before anything is started."""
     if credentials.insecure:
         if not is_loopback(federation.host):
             raise ClientError(
@@ -79,7 +80,7 @@ def check_credentials(federation: FederationFile, credentials: Credentials) -> N
 
 
 def check_server(federation: FederationFile, credentials: Credentials, seconds: float) -> None:
-    """See that the server answers and is who it should be. Waits for one that is not there yet."""
+    """Check that the server answers and is trusted. Waits up to `seconds` for one that does not answer yet."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -108,7 +109,7 @@ def check_server(federation: FederationFile, credentials: Credentials, seconds: 
 
 
 def _need_ready(connection: socket.socket, federation: FederationFile) -> None:
-    """Raise ConnectionError while the server is still registering keys: a site that came now would be a stranger."""
+    """Raise ConnectionError while the server registers keys: it would not let in a site that connects now."""
     connection.sendall(f"GET {READY} HTTP/1.1\r\nHost: {federation.server}\r\nConnection: close\r\n\r\n".encode())
     answer = connection.recv(1000).decode(errors="replace").split("\r\n")[0]
     if " 503" in answer:
@@ -123,17 +124,17 @@ def join(
     folder: Path,
     credentials: Credentials,
     *,
-    tell: Tell = lambda _: None,
+    show: Show = lambda _: None,
     stay: bool = False,
     worker: Sequence[str] = WORKER,
 ) -> None:
-    """Take part until the run is finished; with `stay`, in the next ones too. A server that was killed is waited for.
+    """Take part until the run is finished; with `stay`, in the next runs too. Waits for a server that was killed.
 
-    Raises ClientError when the site is turned away.
+    Raises ClientError if the site is turned away.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # its records quote the site's data where something went wrong
-    with alone(folder, f"another 'farfield client' is running with the state in '{folder}'; end it first"):
+    with exclusive(folder, f"another 'farfield client' is running with the state in '{folder}'; end it first"):
         home = folder / "home"
         home.mkdir(exist_ok=True)
         secret = folder / "secret"
@@ -143,30 +144,30 @@ def join(
         runtime = folder / site_process.RUNTIME
         runtime.unlink(missing_ok=True)
         write_json(folder / site_process.SETTINGS, {"site": str(site.resolve()), "secret": str(secret)})
-        activity = Activity(folder)
-        activity.forget()
+        activity = ActivityLog(folder)
+        activity.skip_existing()
         env = environment(home)
         with Process("the site's process", [*worker, str(folder)], folder / "site.log", env) as rows:
-            _until_ready(rows, activity, tell)
+            _until_ready(rows, activity, show)
             port = free_port()
             command = _supernode(federation, credentials, port, secret)
-            with _Node(command, folder / "node.log", env) as node:
+            with _SuperNode(command, folder / "node.log", env) as node:
                 wait_for_port("127.0.0.1", port, node)
                 write_json(runtime, {"address": f"127.0.0.1:{port}"})
-                _watch(federation, node, rows, activity, tell, stay)
+                _watch(federation, node, rows, activity, show, stay)
 
 
-class _Node(Process):
-    """A SuperNode. After a power cut Flower takes it for connected for a minute and lets no second one in."""
+class _SuperNode(Process):
+    """A SuperNode. After a power cut Flower counts the lost one as connected for a minute and lets no second one in."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self._again = command, log, env
         self._until = time.monotonic() + STILL_CONNECTED
         super().__init__("Flower's SuperNode", command, log, env)
 
-    def started_again(self) -> bool:
-        """Whether it was turned away for that reason, and has been started once more."""
-        if time.monotonic() > self._until or "failed to activate" not in self.last_words(20).lower():
+    def restart_if_turned_away(self) -> bool:
+        """Start it once more if it was turned away for that reason, and return whether it was."""
+        if time.monotonic() > self._until or "failed to activate" not in self.log_tail(20).lower():
             return False
         self.end()
         time.sleep(5.0)
@@ -185,12 +186,12 @@ def _supernode(federation: FederationFile, credentials: Credentials, runtime: in
     return [*command, "--auth-supernode-private-key", str(credentials.key.resolve())]
 
 
-def _until_ready(worker: Process, activity: Activity, tell: Tell) -> None:
+def _until_ready(worker: Process, activity: ActivityLog, show: Show) -> None:
     until = time.monotonic() + READ_SECONDS
     while time.monotonic() < until:
         worker.check()
-        for row in activity.news():
-            tell(row)
+        for row in activity.new_rows():
+            show(row)
             if row["kind"] == "ready":
                 return
         time.sleep(0.05)
@@ -198,22 +199,22 @@ def _until_ready(worker: Process, activity: Activity, tell: Tell) -> None:
 
 
 def _watch(
-    federation: FederationFile, node: _Node, worker: Process, activity: Activity, tell: Tell, stay: bool
+    federation: FederationFile, node: _SuperNode, worker: Process, activity: ActivityLog, show: Show, stay: bool
 ) -> None:
     while True:
-        for row in activity.news():
+        for row in activity.new_rows():
             if row["kind"] in ("turned-away", "failed") and not (stay and row["kind"] == "failed"):
-                time.sleep(LAST_WORDS)
+                time.sleep(LAST_REPLY_SECONDS)
                 raise ClientError(str(row["text"]))
-            tell(row)
+            show(row)
             if row["kind"] == "finished" and not stay:
-                time.sleep(LAST_WORDS)
+                time.sleep(LAST_REPLY_SECONDS)
                 return
         worker.check()
         if node.code is not None:
-            if not node.started_again():
+            if not node.restart_if_turned_away():
                 raise ClientError(_why_left(federation, node))
-            tell(
+            show(
                 {
                     "kind": "waiting",
                     "text": "the server does not let this site in yet, because it does not know its key or still takes "
@@ -224,10 +225,10 @@ def _watch(
 
 
 def _why_left(federation: FederationFile, node: Process) -> str:
-    words = node.last_words(14)
-    if any(sign in words.lower() for sign in _UNKNOWN_KEY):
+    printed = node.log_tail(14)
+    if any(sign in printed.lower() for sign in _UNKNOWN_KEY):
         return (
             f"the server at {federation.server} does not know this site's key, another client is connected with it, or "
             "this machine's clock is wrong; send the server's operator the .pub file, to be given with --key"
         )
-    return f"Flower's SuperNode has ended with code {node.code}; the end of '{node.log}': {words}"
+    return f"Flower's SuperNode has ended with code {node.code}; the end of '{node.log}': {printed}"

@@ -21,7 +21,7 @@ def status(
     headers: list[tuple[bytes, bytes]] | None = None,
     kind: str = "http",
     ready: Path = Path("nowhere"),
-    strangers: Path = Path("nowhere/strangers"),
+    refused: Path = Path("nowhere/refused"),
     flowers: int = 200,
 ) -> int:
     """What is answered; 200 stands for Flower's own answer, unless it is another one."""
@@ -40,7 +40,7 @@ def status(
         "server": (LAN, 9443),
         "headers": headers or [],
     }
-    asyncio.run(Gate(flower, SECRET, ready, strangers)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Gate(flower, SECRET, ready, refused)(scope, None, send))  # type: ignore[arg-type]
     return int(sent[0]["status"]) if sent else 0
 
 
@@ -80,12 +80,12 @@ def test_a_site_can_ask_whether_its_key_is_registered_yet(tmp_path: Path) -> Non
 
 
 def test_who_is_not_let_in_by_flower_is_noted_for_the_operator(tmp_path: Path) -> None:
-    file = tmp_path / "strangers"
-    assert status("/v1/fleet/activate", SITE, strangers=file) == 200
-    assert status("/v1/runtime/pull-task", HERE, strangers=file, flowers=404) == 404
-    assert status("/v1/fleet/push-messages", SITE, strangers=file, flowers=403) == 403, "of a run that has ended"
+    file = tmp_path / "refused"
+    assert status("/v1/fleet/activate", SITE, refused=file) == 200
+    assert status("/v1/runtime/pull-task", HERE, refused=file, flowers=404) == 404
+    assert status("/v1/fleet/push-messages", SITE, refused=file, flowers=403) == 403, "of a run that has ended"
     assert not file.exists(), "only sites are, and only those that were turned away"
-    assert status("/v1/fleet/pull-messages", SITE, strangers=file, flowers=401) == 401
-    assert status("/v1/fleet/activate-node", SITE, strangers=file, flowers=412) == 412
+    assert status("/v1/fleet/pull-messages", SITE, refused=file, flowers=401) == 401
+    assert status("/v1/fleet/activate-node", SITE, refused=file, flowers=412) == 412
     assert file.read_text() == f"{SITE}\n" * 2
-    assert status("/v1/fleet/activate", SITE, strangers=tmp_path / "none" / "x", flowers=401) == 401
+    assert status("/v1/fleet/activate", SITE, refused=tmp_path / "none" / "x", flowers=401) == 401

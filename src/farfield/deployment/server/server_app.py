@@ -1,4 +1,4 @@
-"""The ServerApp: Flower starts it for a run, with the output folder in its configuration."""
+"""The ServerApp of a deployment: Flower starts it for a run, with the output folder in its configuration."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    from farfield.deployment.flower.poll_intervals import look_again_soon
+    from farfield.deployment.flower.poll_intervals import shorten_object_polling
     from farfield.deployment.server.run import serve
 
-    look_again_soon()
+    shorten_object_polling()
     serve(grid, Path(str(context.run_config["out"])))

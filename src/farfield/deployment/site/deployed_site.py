@@ -1,7 +1,7 @@
-"""A site in a federation: what it answers, and what it does not.
+"""One site's rows, behind what its operator has approved.
 
-Code never comes over the wire: a server names a method, and the site runs its own copy of it on its own rows, if what
-that sends was approved. Rows, and what the method keeps between rounds, stay here.
+Code never comes over the wire: a server names a method, and the site runs its own copy of that method on its own rows,
+if what the method sends was approved. The rows, and what the method keeps between rounds, stay at the site.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 from torch import Tensor
 
 from farfield import __version__
-from farfield.deployment.manifest.manifest import Manifest, allowed, matches, offered
+from farfield.deployment.manifest.enforce import check_phase, check_proposal, check_seed_and_model
+from farfield.deployment.manifest.manifest import Manifest
 from farfield.deployment.schema.site_schema import AgreedSchema, read_agreed_schema
-from farfield.deployment.site.data import SiteData
-from farfield.errors import UserError
+from farfield.deployment.site.data import SiteData, open_site
+from farfield.deployment.site.site_file import read_site
 from farfield.federation.client import Client, Rows
 from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.node import Refused
+from farfield.federation.refusal import Refused
 from farfield.models import ModelState
 from farfield.protocol.measurement import HeldOut
 from farfield.tasks.task import Domain, Fitted
@@ -28,7 +29,7 @@ from farfield.tasks.user_data.fitted_preparation import read_fitted
 
 
 class DeployedSite:
-    """One site's rows behind what its operator has approved."""
+    """One site's rows, behind what its operator has approved. Every method raises `Refused` for anything else."""
 
     def __init__(self, data: SiteData, approved: Manifest) -> None:
         self.data, self.approved = data, approved
@@ -37,12 +38,12 @@ class DeployedSite:
     def name(self) -> str:
         return self.data.site.name
 
-    # What the server learns before any training.
+    # Questions before any training.
 
     def describe(self, algorithm: str, settings: Mapping[str, Any], rounds: int | None) -> dict[str, Any]:
-        """The site and its schema, for a server that wants to run what was approved."""
-        self._agree_to(algorithm)
-        offered(self.approved, settings, rounds)
+        """Return the site and its schema, for a server that proposes to run what was approved."""
+        self._need_approved_algorithm(algorithm)
+        check_proposal(self.approved, settings, rounds)
         return {
             "site": self.name,
             "role": self.data.site.role,
@@ -52,10 +53,10 @@ class DeployedSite:
         }
 
     def statistics(self, agreed: AgreedSchema, seed: int) -> dict[str, Any]:
-        """What the preparation is merged from: this site's training rows, as sums and counts."""
-        self._must_train()
-        self._must_have_approved("statistics")
-        matches(self.approved, seed)
+        """Return sums and counts of this site's training rows, from which the preparation is merged."""
+        self._need_training_role()
+        self._need_approved_exchange("statistics")
+        check_seed_and_model(self.approved, seed)
         preparation = agreed.preparation
         if preparation is None:
             raise Refused(f"site '{self.name}': this data needs no statistics")
@@ -64,7 +65,7 @@ class DeployedSite:
         training, _ = self.data.split(agreed, seed)
         return preparation.statistics(domain.x[training], domain.y[training])
 
-    # The rounds: `Site` of federation.flower.node.
+    # The rounds: the protocol `Site` of federation.flower.node.
 
     def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:
         if name != self.name:
@@ -86,11 +87,11 @@ class DeployedSite:
         )
 
     def allow(self, assignment: Assignment, phase: str, round: int) -> None:
-        self._must_train()
-        self._must_fit(assignment)
+        self._need_training_role()
+        self._need_approved_seed_and_model(assignment)
         if not 1 <= round <= assignment.rounds:
             raise Refused(f"the server asks for round {round} of {assignment.rounds}")
-        allowed(
+        check_phase(
             self.approved,
             algorithm=assignment.algorithm,
             settings=assignment.settings,
@@ -98,55 +99,48 @@ class DeployedSite:
             phase=phase,
         )
 
-    # A site that only evaluates.
+    # Questions to a site that only evaluates.
 
-    def measure(self, assignment: Assignment, models: list[ModelState]) -> dict[str, float]:
-        """The metrics of a model on all rows, at a site that never trains."""
-        self._agree_to(assignment.algorithm)
-        self._must_fit(assignment)
+    def evaluate(self, assignment: Assignment, models: list[ModelState]) -> dict[str, float]:
+        """Return the metrics of a model on all rows of a site that never trains."""
+        self._need_approved_algorithm(assignment.algorithm)
+        self._need_approved_seed_and_model(assignment)
         if self.data.site.role != "evaluate":
             raise Refused(f"site '{self.name}' trains, and does not measure on all of its rows")
-        self._must_have_approved("evaluation")
-        agreed, domain, fitted = self._prepared(assignment, measured=True)
+        self._need_approved_exchange("evaluation")
+        agreed, domain, fitted = self._prepared(assignment, scale_label=False)
         outputs = (lambda given: given) if fitted is None else fitted.outputs
         return HeldOut(domain, agreed.kind, assignment.model, outputs).measure(models)
 
-    def _prepared(self, assignment: Assignment, measured: bool = False) -> tuple[AgreedSchema, Domain, Fitted | None]:
+    def _prepared(self, assignment: Assignment, scale_label: bool = True) -> tuple[AgreedSchema, Domain, Fitted | None]:
         agreed = read_agreed_schema(assignment.data.get("schema"))
         domain = self.data.domain(agreed)
         if agreed.preparation is None:
             return agreed, domain, None
         fitted: Fitted = read_fitted(assignment.data.get("fitted"))
-        # Measured in the units of the labels; trained in those that the preparation makes of them.
-        y = domain.y if measured else fitted.targets(domain.y)
+        # Training uses the scaled labels; metrics are in the labels' own units.
+        y = fitted.targets(domain.y) if scale_label else domain.y
         return agreed, replace(domain, x=fitted.apply(domain.x), y=y), fitted
 
-    def _agree_to(self, algorithm: str) -> None:
+    def _need_approved_algorithm(self, algorithm: str) -> None:
         if algorithm != self.approved.algorithm:
             raise Refused(
                 f"site '{self.name}' has approved '{self.approved.algorithm}', and the server asks for '{algorithm}'"
             )
 
-    def _must_fit(self, assignment: Assignment) -> None:
-        """The seed decides which rows train, and the model what is computed: neither is the server's to change."""
-        matches(self.approved, assignment.seed, assignment.model.model_dump(mode="json"))
+    def _need_approved_seed_and_model(self, assignment: Assignment) -> None:
+        """Refuse another seed, which decides which rows train, and another model, which decides what is computed."""
+        check_seed_and_model(self.approved, assignment.seed, assignment.model.model_dump(mode="json"))
 
-    def _must_have_approved(self, exchange: str) -> None:
+    def _need_approved_exchange(self, exchange: str) -> None:
         if not any(entry.exchange == exchange for entry in self.approved.entries):
             raise Refused(f"site '{self.name}' has not approved the exchange '{exchange}'")
 
-    def _must_train(self) -> None:
+    def _need_training_role(self) -> None:
         if self.data.site.role == "evaluate":
             raise Refused(f"site '{self.name}' only evaluates and takes part in no training")
 
 
-def open_deployed(site_file: Path, approved: Manifest) -> DeployedSite:
-    from farfield.deployment.site.data import open_site
-    from farfield.deployment.site.site_file import read_site
-
+def open_deployed_site(site_file: Path, approved: Manifest) -> DeployedSite:
+    """Read the rows that a site file names, to answer within what was approved."""
     return DeployedSite(open_site(read_site(site_file)), approved)
-
-
-def problem_of(error: UserError) -> str:
-    """An error as the sentence that both sides read."""
-    return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""The federation of deployed sites: as over any Grid of Flower's, but sites come and go between the rounds."""
+"""The engine of a deployment: as over any Grid of Flower's, but sites leave and come back between the rounds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from farfield.deployment.schema.site_schema import read_site_schema
-from farfield.deployment.server.joining import Member, Say
-from farfield.deployment.server.questions import Network
+from farfield.deployment.server.ask_sites import Network
+from farfield.deployment.server.joining import Member, Report
 from farfield.errors import UserError
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
@@ -19,12 +19,12 @@ from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
 from farfield.models import Layout, ModelState
 
-#: Seconds between looks who is there.
+#: Seconds between looks at which sites are connected.
 LOOK = 1.0
 
 
 class SitesFederation(FlowerFederation):
-    """Client n is the n-th training site. Each round begins with a look who is there; who came back is known again."""
+    """Client n is the n-th training site. Each round begins with a look at which sites are connected."""
 
     def __init__(
         self,
@@ -33,19 +33,20 @@ class SitesFederation(FlowerFederation):
         layout: Layout,
         assignment: Assignment,
         *,
-        offer: dict[str, Any],
+        proposal: dict[str, Any],
         quorum: float,
         deadline: float,
-        say: Say = lambda kind, text: None,
+        report: Report = lambda kind, text: None,
     ) -> None:
         nodes = [Node(member.node, member.name, member.name) for member in members]
         super().__init__(grid, nodes, layout, assignment, quorum=quorum, deadline=deadline)
-        self._network, self._members, self._offer, self._say = Network(grid), list(members), offer, say
+        self._network, self._members, self._proposal, self._report = Network(grid), list(members), proposal, report
         self._present: set[int] = {node.id for node in nodes}
-        self._strangers: set[int] = set()
+        #: Connected nodes that are no site of this run; they are asked once.
+        self._foreign: set[int] = set()
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
-        """Look who is there, and wait for a quorum: a network that is down for a minute must not end a run."""
+        """Look which sites are connected, and wait for a quorum: a short failure of the network must not end a run."""
         super().begin(round, cohort)
         needed = max(1, math.ceil(self._quorum * len(cohort) - 1e-9))
         until = time.monotonic() + (self._deadline or 0.0)
@@ -58,17 +59,17 @@ class SitesFederation(FlowerFederation):
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """The nodes of the sites as they are now: a site that was started anew may be another one."""
+        """The current nodes of the sites: a site that was started again may be another node."""
         return tuple(node.id for node in self._nodes)
 
     @property
     def connected(self) -> int:
-        """How many sites were there at the last look."""
+        """How many sites were connected at the last look."""
         return sum(node.id in self._present for node in self._nodes)
 
     def _note(self, kind: str, round: int, text: str) -> None:
         self.events.append(Event(kind, round, text))
-        self._say("left" if kind == "site-left" else "joined", text)
+        self._report("left" if kind == "site-left" else "joined", text)
 
     def _look(self, round: int) -> None:
         before, self._present = self._present, set(self._network.nodes())
@@ -81,20 +82,20 @@ class SitesFederation(FlowerFederation):
             self._recognise(round)
 
     def _recognise(self, round: int) -> None:
-        """A site that was started anew may be a new node: it is known by its name and its data."""
-        known = {node.id for node in self._nodes} | self._strangers
-        for id, answer in self._network.ask(sorted(self._present - known), "describe", self._offer).items():
+        """Find sites that were started again as new nodes: they are known by their names and their schemas."""
+        known = {node.id for node in self._nodes} | self._foreign
+        for id, answer in self._network.ask(sorted(self._present - known), "describe", self._proposal).items():
             place = None if answer.problem else self._place_of(answer.value)
             if place is None:
-                self._strangers.add(id)
+                self._foreign.add(id)
                 continue
             name = self._members[place].name
             self._nodes = (*self._nodes[:place], Node(id, name, name), *self._nodes[place + 1 :])
             self._note("site-returned", round, f"site '{name}' is connected again, as a new node")
 
-    def _place_of(self, told: Any) -> int | None:
+    def _place_of(self, description: Any) -> int | None:
         try:
-            name, schema = told["site"], read_site_schema(told["schema"])
+            name, schema = description["site"], read_site_schema(description["schema"])
         except (KeyError, TypeError, UserError):
             return None
         for place, (member, node) in enumerate(zip(self._members, self._nodes, strict=True)):

@@ -1,4 +1,4 @@
-"""What happened at a site or at the server, one JSON line each, for whoever watches the processes that do the work."""
+"""A log of what happens at a site or at the server, one JSON line per event, for the command that watches."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from farfield.records.atomic import append_row
 FILE = "activity.jsonl"
 
 
-class Activity:
-    """A file that some processes write and another one follows."""
+class ActivityLog:
+    """A file that the processes at work append to and the command that started them follows."""
 
     def __init__(self, folder: Path, start: str = "") -> None:
-        """`start` names those who belong together: rows of processes of an earlier start are not news."""
+        """`start` names one start of the command: rows that processes of an earlier start still write are left out."""
         self._path, self._start, self._read = folder / FILE, start, 0
 
     def add(self, kind: str, text: str, **facts: Any) -> None:
+        """Append an event: its kind, one sentence, and figures."""
         append_row(self._path, {"time": time.time(), "start": self._start, "kind": kind, "text": text, **facts})
 
-    def forget(self) -> None:
-        """What was there before does not concern whoever follows now."""
+    def skip_existing(self) -> None:
+        """Leave out the rows that are in the file now."""
         self._read = self._path.stat().st_size if self._path.exists() else 0
 
-    def news(self) -> Iterator[dict[str, Any]]:
-        """What has been added since the last look."""
+    def new_rows(self) -> Iterator[dict[str, Any]]:
+        """Return the rows that were added since the last call."""
         if not self._path.exists():
             return
         with open(self._path, "rb") as file:

@@ -14,21 +14,11 @@ from rich.console import Console
 
 from farfield.algorithms import FedAvg, method, names
 from farfield.deployment.federation_file import FederationFile, FederationFileError
+from farfield.deployment.manifest.approval import ApprovalError, is_approved, load_approval, save_approval
+from farfield.deployment.manifest.enforce import check_phase, check_proposal, check_seed_and_model
 from farfield.deployment.manifest.entries import CLASSIFICATION, REGRESSION
-from farfield.deployment.manifest.manifest import (
-    Manifest,
-    ManifestError,
-    allowed,
-    is_approved,
-    load_approval,
-    make_manifest,
-    matches,
-    offered,
-    own_spec,
-    render,
-    save_approval,
-)
-from farfield.deployment.manifest.table import size_of
+from farfield.deployment.manifest.manifest import Manifest, make_manifest, own_spec
+from farfield.deployment.manifest.table import render, size_of
 from farfield.deployment.schema.agreement import agree
 from farfield.deployment.schema.site_schema import ArraySite, SiteSchema, describe, describe_examples, describe_task
 from farfield.federation.phase import SCALAR, Sends, phases_of
@@ -39,7 +29,7 @@ from farfield.tasks.task import Domain
 from tests.tasks.tables import visits
 
 pytest.importorskip("flwr")
-from farfield.federation.flower.node import Refused
+from farfield.federation.refusal import Refused
 
 COMPOSED = ["fediir+fedomg", "fedprox+fedadam", "fedloe-irm+fedomg", "scaffold+fedavgm"]
 SPEC = ModelSpec(input_shape=(6,), hidden=(4,), outputs=3)
@@ -60,7 +50,7 @@ def manifest(algorithm: str = "fediir", spec: ModelSpec | None = None, role: str
 
 def ask(approved: Manifest, phase: str = "train", **content: Any) -> None:
     given = {"algorithm": approved.algorithm, "settings": approved.settings, "rounds": approved.rounds or 1}
-    allowed(approved, phase=phase, **{**given, **content})
+    check_phase(approved, phase=phase, **{**given, **content})
 
 
 def refused(approved: Manifest, phase: str = "train", **content: Any) -> str:
@@ -290,7 +280,7 @@ def test_a_changed_declaration_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_approval_is_for_one_manifest(tmp_path: Path) -> None:
     made, folder = manifest(spec=SPEC), tmp_path / "state" / "heart"
     assert not is_approved(folder, made)
-    with pytest.raises(ManifestError, match="nothing is approved in"):
+    with pytest.raises(ApprovalError, match="nothing is approved in"):
         load_approval(folder)
     save_approval(folder, made)
     assert is_approved(folder, made)
@@ -302,21 +292,21 @@ def test_an_approval_is_for_one_manifest(tmp_path: Path) -> None:
 
 def test_seed_and_model_are_not_the_servers_to_change() -> None:
     made = manifest(spec=SPEC)
-    matches(made, made.seed, SPEC.model_copy(update={"input_shape": (99,)}).model_dump(mode="json"))
+    check_seed_and_model(made, made.seed, SPEC.model_copy(update={"input_shape": (99,)}).model_dump(mode="json"))
     with pytest.raises(Refused, match="has approved the seed 0, and the server asks for 5"):
-        matches(made, 5)
+        check_seed_and_model(made, 5)
     for change in ({"hidden": (4096, 4096)}, {"weights": "/etc/passwd"}):
         with pytest.raises(Refused, match=r"has approved model\."):
-            matches(made, made.seed, SPEC.model_copy(update=change).model_dump(mode="json"))
+            check_seed_and_model(made, made.seed, SPEC.model_copy(update=change).model_dump(mode="json"))
 
 
-def test_an_offer_that_differs_from_what_was_approved_is_refused_before_anything_is_said() -> None:
+def test_a_proposal_that_differs_from_what_was_approved_is_refused_before_anything_is_reported() -> None:
     made = manifest(rounds=20)
-    offered(made, {"batch_size": made.settings["batch_size"]}, 20)
+    check_proposal(made, {"batch_size": made.settings["batch_size"]}, 20)
     with pytest.raises(Refused, match="approved 20 rounds, and the server asks for 21"):
-        offered(made, {}, 21)
+        check_proposal(made, {}, 21)
     with pytest.raises(Refused, match="batch_size"):
-        offered(made, {"batch_size": 1}, 20)
+        check_proposal(made, {"batch_size": 1}, 20)
 
 
 def test_an_approval_that_was_changed_is_none(tmp_path: Path) -> None:
@@ -327,12 +317,12 @@ def test_an_approval_that_was_changed_is_none(tmp_path: Path) -> None:
     content["manifest"]["rounds"] = 1000
     path.write_text(json.dumps(content))
     assert not is_approved(tmp_path, made)
-    with pytest.raises(ManifestError, match="was changed after it was given"):
+    with pytest.raises(ApprovalError, match="was changed after it was given"):
         load_approval(tmp_path)
     for damaged in ("", "[]", "{}", '{"manifest": {}, "digest": ""}'):
         path.write_text(damaged)
         assert not is_approved(tmp_path, made)
-        with pytest.raises(ManifestError, match="cannot be read"):
+        with pytest.raises(ApprovalError, match="cannot be read"):
             load_approval(tmp_path)
 
 

@@ -12,12 +12,12 @@ from flwr.supercore.inflatable import inflatable_utils as objects
 from flwr.supernode import start_client_internal as loop
 
 from farfield.deployment.flower.poll_intervals import (
-    LOOK_ACROSS,
-    LOOK_AGAIN,
-    LOOK_HERE,
-    LOOK_INSIDE,
-    look_again_soon,
-    shorten_supernode,
+    FIRST_INTERVAL,
+    INSIDE_INTERVAL,
+    LONGEST_ACROSS,
+    LONGEST_HERE,
+    shorten_object_polling,
+    shorten_supernode_polling,
 )
 
 
@@ -61,22 +61,22 @@ def test_flower_waits_a_second_for_content_that_is_not_there(monkeypatch: pytest
     assert first == pytest.approx(1.0, rel=0.21)
 
 
-@pytest.mark.parametrize("longest", [LOOK_ACROSS, LOOK_HERE])
+@pytest.mark.parametrize("longest", [LONGEST_ACROSS, LONGEST_HERE])
 def test_content_is_looked_for_soon_and_as_long_as_before(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
-    look_again_soon(longest)
+    shorten_object_polling(longest)
     waited = waits_until_it_is_there(monkeypatch, 700)
-    assert waited[0] == pytest.approx(LOOK_AGAIN, rel=0.21)
-    assert waited[1] == pytest.approx(2 * LOOK_AGAIN, rel=0.21)
+    assert waited[0] == pytest.approx(FIRST_INTERVAL, rel=0.21)
+    assert waited[1] == pytest.approx(2 * FIRST_INTERVAL, rel=0.21)
     assert max(waited) <= 1.21 * longest
     assert len(waited) == 699, "Flower's own limit of 500 looks would be reached within seconds"
 
 
 def test_a_supernode_sleeps_shorter_and_has_the_clock_besides(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    shorten_supernode(0.2)
+    shorten_supernode_polling(0.2)
     clock: Any = loop.time
     monkeypatch.setattr(time, "sleep", slept.append)
     for asked in (3, 0.5, 0.001):
         clock.sleep(asked)
-    assert slept == [0.2, LOOK_INSIDE, 0.001]
+    assert slept == [0.2, INSIDE_INTERVAL, 0.001]
     assert clock.monotonic is time.monotonic

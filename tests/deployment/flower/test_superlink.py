@@ -35,7 +35,7 @@ def test_silent_tasks_are_ended_at_once_and_then_once_in_a_while(monkeypatch: py
     monkeypatch.setattr(SqlCoreState, "_cleanup_expired_task_tokens", lambda state: tidied.append(state.name))
     clock = [50.0]
     monkeypatch.setattr(superlink, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    superlink.tidy_up_less(1.0)
+    superlink.search_expired_less_often(1.0)
     one, other = SimpleNamespace(name="one"), SimpleNamespace(name="other")
     tidy_up: Any = SqlCoreState._cleanup_expired_task_tokens
     for after in (0.0, 0.4, 0.4, 0.4):

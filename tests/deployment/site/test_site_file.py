@@ -233,8 +233,8 @@ def test_a_site_that_was_not_asked_fits_in_or_is_told_why_not(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "phrase"),
     [
-        (Column("died", "category", ("no", "yes")), "asks for a column 'died', which this site does not offer"),
-        (Column("smokes", "boolean"), "asks for a column 'smokes', which this site does not offer; it offers age, war"),
+        (Column("died", "category", ("no", "yes")), "asks for a column 'died', which this site did not report"),
+        (Column("smokes", "boolean"), "asks for a column 'smokes', which this site did not report; it reported age"),
         (Column("age", "category", ("30", "31")), "takes column 'age' as categories, and here it is number"),
         (Column("patient", "category", ("p1",)), "column 'patient' looks like names or ids here (30 different texts"),
         (Column("ward", "number"), "takes column 'ward' as numbers, and here it is text"),

@@ -1,4 +1,4 @@
-"""`farfield server`: Flower's SuperLink with TLS and known keys only, and a run on it, watched to its end."""
+"""`farfield server`: start Flower's SuperLink with TLS and registered keys, start a run, watch both to the end."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farfield.deployment.activity import Activity
+from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.credentials.verify import check_host, check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.flower import gate
 from farfield.deployment.flower.processes import (
     Process,
     ProcessError,
-    alone,
     environment,
+    exclusive,
     is_loopback,
-    need_free,
+    need_free_address,
     wait_for_port,
 )
+from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
 from farfield.deployment.server.refused_sites import RefusedSites
 from farfield.errors import UserError
 from farfield.records import RunFolder, difference
@@ -38,20 +39,21 @@ from farfield.records.atomic import write_json
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
-#: In the folder of Flower's files: what its Control API wants to see.
+#: A file in the folder of Flower's files: the secret that its Control API asks for.
 SECRET = "secret"
-#: And the nodes that are registered.
+#: Another one: the nodes that are registered.
 NODES = "nodes.json"
 #: Seconds in which the ServerApp must have begun.
 START_SECONDS = 120.0
 APP = Path(__file__).parents[1] / "flower_app"
-#: What of a federation file decides the numbers of a run. Address, deadline and the like may change when it is resumed.
+#: The keys of a federation file that decide the numbers of a run. The others may change when the run is resumed.
 _DECIDING = ("name", "algorithm", "rounds", "seed", "cohort", "evaluate_every", "settings")
-Tell = Callable[[dict[str, Any]], None]
+#: Called with each row of the activity log, for the operator.
+Show = Callable[[dict[str, Any]], None]
 
 
 class ServerError(UserError):
-    """A server that cannot be started so, or a run that failed."""
+    """A server that cannot be started, or a run that failed."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def serve(
     *,
     wait: float = 600.0,
     resume: bool = False,
-    tell: Tell = lambda _: None,
+    show: Show = lambda _: None,
     app: Path = APP,
 ) -> dict[str, Any]:
     """Start a SuperLink, let the sites in, run the federation, and return the run's result.
@@ -81,23 +83,23 @@ def serve(
     `app` is the folder with the app that Flower starts: farfield's own.
     """
     _check(federation, out, security, resume)
-    done = RunFolder(out / "run").result
+    done = RunFolder(out / RUN).result
     if done is not None:
         return done
-    folder = out / "flower"
+    folder = out / FLOWER
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
+    with exclusive(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
         _check_keys(folder, security.keys, resume)
         start = uuid.uuid4().hex
-        activity = Activity(folder, start)
-        activity.forget()
+        activity = ActivityLog(folder, start)
+        activity.skip_existing()
         with _superlink(federation, folder, security) as link:
             names = _register(security.keys, folder)
             gate.ready_file(folder / SECRET).touch()
-            settings = _settings(folder, federation, wait, start, names, resume)
+            run = _write_settings(folder, federation, wait, start, names, resume)
             _start_run(app, folder, out)
-            tell({"kind": "listening", "text": _invitation(federation, security), **settings})
-            return _watch(out, activity, link, tell)
+            show({"kind": "listening", "text": _invitation(federation, security), "run": run})
+            return _watch(out, activity, link, show)
 
 
 def _invitation(federation: FederationFile, security: Security) -> str:
@@ -118,23 +120,23 @@ def _check(federation: FederationFile, out: Path, security: Security, resume: bo
         check_server_files(security.certificates)
     if not security.insecure and not security.keys:
         raise ServerError("no site's key is known, so none could join; give the sites' .pub files with --key")
-    run = RunFolder(out / "run")
+    run = RunFolder(out / RUN)
     if run.exists and not resume:
         raise ServerError(f"'{out}' holds a run already; add --resume to go on, or choose another --out")
     if resume and not run.exists:
-        raise ServerError(f"there is no run in '{out}' to resume; leave --resume away to start one")
-    if not run.exists and out.exists() and any(name.name not in ("flower", "run") for name in out.iterdir()):
+        raise ServerError(f"there is no run in '{out}' to resume; omit --resume to start a new run")
+    if not run.exists and out.exists() and any(name.name not in (FLOWER, RUN) for name in out.iterdir()):
         raise ServerError(f"'{out}' is not empty and holds no run; choose another folder for --out")
     if resume:
         _check_unchanged(federation, out)
-    need_free(federation.host, federation.port)
+    need_free_address(federation.host, federation.port)
     if security.certificates is not None:
         check_host(security.certificates, federation.host)
 
 
 def _check_unchanged(federation: FederationFile, out: Path) -> None:
-    """A run goes on as it began: what decides its numbers must be what it was."""
-    path = out / "flower" / "server.json"
+    """Refuse to resume a run with another value of a key that decides its numbers."""
+    path = out / FLOWER / SETTINGS
     if not path.exists():
         return
     before, now = ({key: of[key] for key in _DECIDING} for of in _contents(path, federation))
@@ -150,13 +152,16 @@ def _contents(path: Path, federation: FederationFile) -> tuple[dict[str, Any], d
     return json.loads(path.read_text())["federation"], federation.model_dump(mode="json")
 
 
-def _settings(
+def _write_settings(
     folder: Path, federation: FederationFile, wait: float, start: str, names: Mapping[str, str], resume: bool
-) -> dict[str, Any]:
-    """For the ServerApp. The run keeps its name when it is resumed, because sites keep their state under it."""
-    path = folder / "server.json"
+) -> str:
+    """Write what the ServerApp is told, and return the run's name.
+
+    A resumed run has the same name as before, because sites keep their state under it.
+    """
+    path = folder / SETTINGS
     if not resume:
-        (folder / "federated.json").unlink(missing_ok=True)
+        (folder / AGREEMENT).unlink(missing_ok=True)
     run = json.loads(path.read_text())["run"] if resume and path.exists() else uuid.uuid4().hex
     settings = {
         "federation": federation.model_dump(mode="json"),
@@ -166,7 +171,7 @@ def _settings(
         "pid": os.getpid(),
     }
     write_json(path, {**settings, "names": dict(names)})
-    return {"run": run}
+    return run
 
 
 @contextlib.contextmanager
@@ -175,7 +180,7 @@ def _superlink(federation: FederationFile, folder: Path, security: Security) -> 
     home.mkdir(exist_ok=True)
     _new_secret(folder)
     command = [*_gated(folder), "link", "--host", federation.host, "--port", str(federation.port)]
-    # In a file, so that sites are still known when the server is started again after a kill.
+    # In a file, so that the sites are still registered when the server is started again after a kill.
     command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
     link = [f"[superlink.{LINK}]", f'address = "{federation.server}"']
     if security.certificates is None:
@@ -193,7 +198,7 @@ def _superlink(federation: FederationFile, folder: Path, security: Security) -> 
 
 
 def _new_secret(folder: Path) -> None:
-    """For the operator's requests to the SuperLink; made anew with every start."""
+    """Write a new secret for the operator's requests to the SuperLink: every start has its own."""
     gate.ready_file(folder / SECRET).unlink(missing_ok=True)
     with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
@@ -204,7 +209,7 @@ def _gated(folder: Path) -> list[str]:
 
 
 def _check_keys(folder: Path, keys: Sequence[Path], resume: bool) -> None:
-    """A site that waits is known by its node, so what was registered stays, unless a key is another one now."""
+    """Keep the registered nodes, which sites that wait are known by, unless the key of a site has changed."""
     known, now = _registered(folder), {key.stem: _fingerprint(key) for key in keys}
     changed = [name for name, fingerprint in known.values() if now.get(name) != fingerprint]
     if changed and resume:
@@ -217,7 +222,7 @@ def _check_keys(folder: Path, keys: Sequence[Path], resume: bool) -> None:
 
 
 def _registered(folder: Path) -> dict[str, list[str]]:
-    """By node the name and the fingerprint of its key, as an earlier start has registered them."""
+    """Return the name and the key's fingerprint of each node that an earlier start has registered."""
     path = folder / NODES
     return json.loads(path.read_text()) if path.exists() else {}
 
@@ -227,7 +232,7 @@ def _fingerprint(key: Path) -> str:
 
 
 def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
-    """Let the sites' keys in; the names by node. Those that are known already are what a later start finds."""
+    """Register the keys that are not registered yet, and return the names of all nodes."""
     nodes = _registered(folder)
     for key in keys:
         if any(name == key.stem for name, _ in nodes.values()):
@@ -236,7 +241,7 @@ def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
         node = re.search(r'"node-id":\s*"?(\d+)', done.stdout)
         if done.returncode or node is None:
             raise ServerError(
-                f"the key '{key}' cannot be registered: {_said(done.stdout)} (see '{folder / 'superlink.log'}')"
+                f"the key '{key}' cannot be registered: {_flower_error(done.stdout)} (see '{folder / 'superlink.log'}')"
             )
         nodes[node[1]] = [key.stem, _fingerprint(key)]
         write_json(folder / NODES, nodes)
@@ -249,7 +254,7 @@ def _start_run(app: Path, folder: Path, out: Path) -> None:
     shutil.copytree(app, copy, ignore=shutil.ignore_patterns("__pycache__"))
     done = _flwr(folder, "run", str(copy), LINK, "-c", f'out="{out.resolve()}"')
     if done.returncode:
-        raise ServerError(f"Flower did not start the run: {_said(done.stdout)}")
+        raise ServerError(f"Flower did not start the run: {_flower_error(done.stdout)}")
 
 
 def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -265,40 +270,42 @@ def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _said(text: str) -> str:
-    """What Flower's command says went wrong: the error in its JSON, or its last line."""
+def _flower_error(text: str) -> str:
+    """Return the error in the output of Flower's command: the one in its JSON, or its last line."""
     found = re.search(r'"error-message":\s*"((?:[^"\\]|\\.)*)"', text)
     if found:
         return " ".join(str(json.loads(f'"{found[1]}"')).split())
     lines = [line.strip(" │╭╰─╮╯{}") for line in text.splitlines()]
-    return next((line for line in reversed(lines) if line), "nothing was said")
+    return next((line for line in reversed(lines) if line), "it gave no reason")
 
 
-def _watch(out: Path, activity: Activity, link: Process, tell: Tell) -> dict[str, Any]:
-    started, begun, gone = time.monotonic(), 0, False
-    strangers = RefusedSites(gate.refused_file(link.log.parent / SECRET))
+def _watch(out: Path, activity: ActivityLog, link: Process, show: Show) -> dict[str, Any]:
+    started, pid, gone = time.monotonic(), 0, False
+    refused = RefusedSites(gate.refused_file(link.log.parent / SECRET))
     while True:
-        for text in strangers.news():
-            tell({"kind": "refused", "text": text})
-        for row in activity.news():
-            begun = begun or int(row.get("pid", 0))
+        for text in refused.new_sentences():
+            show({"kind": "refused", "text": text})
+        for row in activity.new_rows():
+            pid = pid or int(row.get("pid", 0))
             if row["kind"] == "failed":
                 raise ServerError(str(row["text"]))
-            tell(row)
+            show(row)
             if row["kind"] == "finished":
-                result = RunFolder(out / "run").result
+                result = RunFolder(out / RUN).result
                 assert result is not None
                 return result
         link.check()
-        if gone:  # and there was no last word in the look after that
-            raise ProcessError(f"the server's app has ended without a word; '{link.log}' ends: {link.last_words()}")
-        if begun and not _alive(begun):
+        if gone:  # and the log had no last row when it was read after that
+            raise ProcessError(
+                f"the server's app has ended without an error message; '{link.log}' ends: {link.log_tail()}"
+            )
+        if pid and not _alive(pid):
             gone = True
             time.sleep(1.0)
             continue
-        if not begun and time.monotonic() - started > START_SECONDS:
+        if not pid and time.monotonic() - started > START_SECONDS:
             raise ProcessError(
-                f"the server's app has not begun after {START_SECONDS:g} s; '{link.log}' ends: {link.last_words()}"
+                f"the server's app has not begun after {START_SECONDS:g} s; '{link.log}' ends: {link.log_tail()}"
             )
         time.sleep(0.1)
 
@@ -311,8 +318,8 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def keys_in(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Public keys by file or folder."""
+def find_public_keys(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the public keys in these files and folders, checked."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
