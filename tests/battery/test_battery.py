@@ -1,15 +1,20 @@
-"""What every method must pass, alone and in every composition offered. A method joins by being registered."""
+"""What every method must pass, alone and as a part of compositions. A method joins by being registered.
+
+A composition is tested once per server half and check, not in the full product: one check takes one client method for
+each server half, the next check takes another.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from farfield.algorithms import FedAvg, Local, State, method
+from farfield.algorithms import AlgorithmError, FedAvg, Local, State, method, names
 from farfield.federation.client import Batch
 from farfield.federation.phase import phases_of
 from farfield.federation.reply_checks import SCALAR_BYTES
@@ -18,7 +23,17 @@ from farfield.models.threads import one_thread
 from farfield.runs.plan import Job, make_plan
 from farfield.runs.single_run import run_job
 from farfield.tasks.task import Domain
-from tests.battery.methods import everything, make, other_value, own_parameters, single
+from tests.battery.methods import (
+    can_be,
+    clients_for,
+    idle_parameters,
+    living_parameters,
+    make,
+    one_per_server_half,
+    other_value,
+    server_halves,
+    single,
+)
 from tests.toy import SPEC, domains, federation, initial, population, task
 
 
@@ -26,10 +41,18 @@ def parametrized(names: Iterable[str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", list(names))
 
 
-methods = parametrized(everything())
+def methods(test: Callable[..., None]) -> Callable[..., None]:
+    """Every method alone, and one composition per server half."""
+    return parametrized([*single(), *one_per_server_half(test.__name__)])(test)
+
+
+def federated_methods(test: Callable[..., None]) -> Callable[..., None]:
+    """As `methods`, without pooled references: one client with all rows has no order, and no cohort to survive in."""
+    names = [*single(), *one_per_server_half(test.__name__)]
+    return parametrized(name for name in names if not make(name).pooled)(test)
+
+
 single_methods = parametrized(single())
-#: A pooled reference has one client with everybody's rows: no order of clients, and no cohort to survive in.
-federated_methods = parametrized(n for n in everything() if not make(n).pooled)
 
 
 def changes_the_local_objective(name: str) -> bool:
@@ -87,8 +110,8 @@ def vector(algorithm: FedAvg, state: State) -> Tensor:
 @methods
 def test_the_loss_falls_and_the_state_stays_finite(name: str) -> None:
     algorithm = make(name)
-    # A method with one step a round gets as many steps as the others have.
-    state, states = trained(algorithm, domains(2), rounds=12 * 6 if algorithm.single_step else 12)
+    # A method with one step per round gets more rounds.
+    state, states = trained(algorithm, domains(2), rounds=12 * 3 if algorithm.single_step else 12)
     assert states[-1].diagnostics["loss"] < 0.9 * states[0].diagnostics["loss"]
     tensors = [vector(algorithm, state), *state.slots.values(), *state.extras.values()]
     assert all(bool(torch.isfinite(t).all()) for t in tensors)
@@ -146,21 +169,33 @@ def test_a_weighted_term_names_its_weight(name: str) -> None:
         assert set(weights_of(name)) <= own
 
 
-@pytest.mark.parametrize(("name", "parameter"), own_parameters())
-def test_every_parameter_of_its_own_changes_the_result(name: str, parameter: str) -> None:
+@pytest.mark.parametrize(("name", "parameter", "settings"), living_parameters(), ids=str)
+def test_every_parameter_of_its_own_changes_the_result(name: str, parameter: str, settings: dict[str, Any]) -> None:
     """A parameter that does nothing is a term that is silently dead, wherever in the method it should have acted."""
-    default, other = make(name), make(name, **{parameter: other_value(name, parameter)})
-    results = [vector(a, trained(a, domains(2), rounds=4)[0]) for a in (default, other)]
+    other = {**settings, parameter: other_value(name, parameter, settings)}
+    results = [vector(a, trained(a, domains(2))[0]) for a in (make(name, **settings), make(name, **other))]
     assert not torch.equal(*results)
+
+
+@pytest.mark.parametrize(("name", "parameter", "settings"), idle_parameters(), ids=str)
+def test_a_parameter_that_is_said_to_be_idle_changes_nothing(
+    name: str, parameter: str, settings: dict[str, Any]
+) -> None:
+    other = {**settings, parameter: other_value(name, parameter, settings)}
+    results = [vector(a, trained(a, domains(2))[0]) for a in (make(name, **settings), make(name, **other))]
+    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize(("name", "weight"), [(name, weight) for name in single() for weight in weights_of(name)])
 def test_the_weight_of_an_extra_term_changes_the_result(name: str, weight: str) -> None:
     default = getattr(make(name).params, weight)
-    variants = [make(name, **{weight: value}) for value in (0.0, default, 10 * default)]
+    # A term that must be there has no weight 0.
+    values = [value for value in (0.0, default, 10 * default) if can_be(name, {weight: value})]
+    assert len(values) > 1
+    variants = [make(name, **{weight: value}) for value in values]
     results = [vector(v, trained(v, domains(2))[0]) for v in variants]
     gradients = [_gradient(v) for v in variants] if changes_the_local_objective(name) else results
-    for low, high in ((0, 1), (1, 2)):
+    for low, high in pairwise(range(len(values))):
         assert not torch.equal(gradients[low], gradients[high])
         assert not torch.equal(results[low], results[high])
 
@@ -232,6 +267,20 @@ def test_with_one_client_it_is_fedavg(name: str) -> None:
         rtol=0,
         atol=1e-6,
     )
+
+
+@parametrized(server_halves())
+def test_every_composition_is_offered_or_refused_with_a_reason(name: str) -> None:
+    """Without training, so in the full product."""
+    assert clients_for(name)
+    for client in set(names()) - set(clients_for(name)):
+        with pytest.raises(AlgorithmError, match=r"cannot work|sends only"):
+            make(f"{client}+{name}")
+    for client in clients_for(name):
+        pair = make(f"{client}+{name}")
+        assert isinstance(pair, method(client))
+        brings_the_rule = "rule" in method(name).server_half
+        assert (pair.server is not None) == brings_the_rule
 
 
 @federated_methods
