@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types imports docs battery overhead flower-overhead kill soak kills-short simulation deployment deployment-short clean distclean
+.PHONY: help setup demo test lint types imports docs battery mutants mutants-short overhead flower-overhead kill soak kills-short simulation deployment deployment-short clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ docs: setup ## build the documentation, warnings are errors
 
 battery: setup ## what every method must pass
 	$(BIN)/python -m pytest -q tests/battery
+
+mutants: setup ## switch off, negate and double each term of each method: its worked example must notice
+	$(BIN)/python -m tests.battery.mutants
+
+mutants-short: setup ## one mutation per term, for every change
+	FARFIELD_SHORT=1 $(BIN)/python -m tests.battery.mutants
 
 overhead: setup ## time of a round against a bare PyTorch loop, and of FedIIR's step against FedAvg's
 	$(BIN)/python benchmarks/overhead.py

@@ -5,7 +5,7 @@
 Terms are found by a look at the method at work, not by a list:
 
     weight      a parameter that `penalty_weight` names, changed in the method and not in the example
-    parameter   another number among the method's own parameters, likewise
+    parameter   another number among the method's own parameters, likewise; doubled only
     adjust      what `adjust` does to the gradient
     prepared    a tensor that `before_training` returns
     sent        a value that a phase sends
@@ -51,6 +51,9 @@ HARMLESS = {
     "fedilc-fishr.combine *": "the arithmetic mean",
     "fedilc-intra-*.combine *": "the arithmetic mean",
     "fedloe-*.parameter anneal *": "steps from λ = 0 towards the minimum; where it is the only one, all ways lead to it",
+    "fedloe-*.parameter stage2 *": "all rounds but the first are stage 2 already, and the first never is",
+    "fedloe-fish.parameter step *": "for the published sequential passes, which are off",
+    "fedloe-fish.parameter meta_lr *": "for the published sequential passes, which are off",
     "fedcir-reg.kept class_* *": "for the alignment, which this ablation does not have",
     "fedcir-align.kept generator_statistics *": "for generated features, which this ablation does not share",
     "fedyogi.kept count *": "Yogi has no bias correction that would read it",
@@ -98,7 +101,9 @@ class Mutant:
         term, times = self.term, self._times
         if term.kind in ("weight", "parameter"):
             weight = getattr(algorithm.params, term.name)
-            algorithm.params = algorithm.params.model_copy(update={term.name: self.factor * weight})
+            changed = algorithm.params.model_copy(update={term.name: self.factor * weight})
+            for half in filter(None, (algorithm, algorithm.server)):
+                half.params = changed
         elif term.kind in HOOKS:
             _override(algorithm, term, self.factor)
         elif term.kind in ("sent", "shared"):
@@ -142,7 +147,7 @@ def terms_of(method: str) -> list[Term]:
             see("weight", weight)
         for name, value in algorithm.params:
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if number and name not in (*FedAvg.Params.model_fields, *weights, *algorithm.params.idle()):
+            if number and value and name not in (*FedAvg.Params.model_fields, *weights, *algorithm.params.idle()):
                 see("parameter", name)
         for hook, host in _hosts(algorithm):
             if hook == "prepared":
@@ -232,8 +237,18 @@ def _override(algorithm: FedAvg, term: Term, factor: int) -> None:
 
 def mutants(short: bool = False) -> list[Mutant]:
     """Every mutant of every method and composition with a worked example, and controls; if short, one per term."""
-    kinds = ["negated"] if short else [*MUTATIONS, CONTROL]
-    return [Mutant(m, term, kind) for m in offered_examples() for term in terms_of(m) for kind in kinds]
+    return [
+        Mutant(method, term, mutation)
+        for method in offered_examples()
+        for term in terms_of(method)
+        for mutation in _mutations(term, short)
+    ]
+
+
+def _mutations(term: Term, short: bool) -> list[str]:
+    # A count or a rate has no opposite.
+    kinds = ["doubled"] if term.kind == "parameter" else ["negated"] if short else list(MUTATIONS)
+    return kinds if short else [*kinds, CONTROL]
 
 
 def main() -> int:

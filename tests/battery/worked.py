@@ -51,8 +51,8 @@ def float64() -> Iterator[None]:
 
 
 def toy_domains() -> list[Domain]:
-    """Three clients whose training rows differ in number: 16, 23 and 35."""
-    made = [domain(name, shift=shift, rows=rows) for name, shift, rows in (("a", 0, 20), ("b", 0.5, 29), ("c", 1, 44))]
+    """Three clients whose training rows differ in number: 16, 22 and 36."""
+    made = [domain(name, shift=shift, rows=rows) for name, shift, rows in (("a", 0, 20), ("b", 0.5, 27), ("c", 1, 44))]
     return [Domain(each.name, each.x.double(), each.y) for each in made]
 
 

@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {
     "generator_batch": 8,
     "generator_draws": 6,
     # A floor under some of the standard deviations and over others.
-    "sigma_floor": 0.05,
+    "sigma_floor": 0.1,
 }
 
 
