@@ -3,9 +3,9 @@
     python benchmarks/startup.py
     python benchmarks/startup.py --turns 21 --json startup.json
 
-Each figure is the median over fresh interpreters, from start to exit. The programs take turns, so that a machine that is
-busy for a while slows all of them. A turn before the first is not counted: it brings the files into memory. Goal for
-importing the package and for the help: 0.5 seconds.
+Each figure is the median over fresh interpreters, from start to exit. The programs take turns, so that a machine that
+is busy for a while slows all of them. A turn before the first is not counted: it brings the files into memory. Goal
+for importing the package and for the help: 0.5 seconds.
 """
 
 from __future__ import annotations
