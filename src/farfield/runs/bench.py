@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farfield.runs.engines import check_engine, engine_named, open_engine
-from farfield.runs.plan import Plan, check_counts, make_plan
-from farfield.runs.settings import check_weights
-from farfield.runs.sweep import Observer, missing_jobs, open_sweep, run_sweep
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep, collect
 from farfield.report.grid import as_markdown
 from farfield.report.page import write_report
 from farfield.report.tables import ResultTable, result_table
 from farfield.report.values import metric_named
+from farfield.runs.engines import check_engine, engine_named, open_engine
+from farfield.runs.plan import Plan, check_counts, make_plan
+from farfield.runs.settings import check_weights
+from farfield.runs.sweep import Observer, missing_jobs, open_sweep, run_sweep
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
 

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from farfield.runs.single_run import EngineFactory, local
 from farfield.runs.plan import Plan
 from farfield.runs.settings import PlanError
+from farfield.runs.single_run import EngineFactory, local
 from farfield.tasks.task import Task
 
 

@@ -18,13 +18,13 @@ from typing import Any, Protocol
 
 import torch
 
-from farfield.runs.single_run import LOCAL, EngineFactory, run_job
-from farfield.runs.plan import Job, Plan
-from farfield.runs.rounds import Progress
 from farfield.federation.workers import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, DATA, FAILURE
+from farfield.runs.plan import Job, Plan
+from farfield.runs.rounds import Progress
+from farfield.runs.single_run import LOCAL, EngineFactory, run_job
 from farfield.tasks.summary import summarise
 from farfield.tasks.task import Task
 
