@@ -12,6 +12,7 @@ from farfield.algorithms import FedAvg, register
 from farfield.errors import UserError
 from farfield.models import ModelSpec
 from farfield.runs.bench import BenchResult, bench
+from farfield.runs.variants import method
 from farfield.tasks import Domain, Task, task_from_arrays
 from farfield.tasks import load_folder as read_folder
 from farfield.tasks import load_table as read_table
@@ -32,6 +33,7 @@ __all__ = [
     "bench",
     "evaluate",
     "load_model",
+    "method",
     "read_folder",
     "read_table",
     "register",

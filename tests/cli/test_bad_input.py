@@ -48,6 +48,17 @@ MISTAKES = {
         ["bench", "rotated-digits", "--json", "no/where.json"],
         "there is no folder 'no' to write 'where.json' into",
     ),
+    "the same method twice": (["bench", "rotated-digits", "-a", "fedavg,fedavg"], "'fedavg' is given twice"),
+    "one label for two variants": (
+        ["bench", "rotated-digits", "-a", "a=fedprox:mu=1,a=fedavg"],
+        "two variants have the label 'a', fedprox:mu=1 and fedavg",
+    ),
+    "the same variant under two labels": (
+        ["bench", "rotated-digits", "-a", "a=fedprox:mu=1,b=fedprox:mu=1"],
+        "'a' and 'b' are the same variant",
+    ),
+    "a variant's setting misspelt": (["bench", "rotated-digits", "-a", "fedprox:m=1"], "did you mean 'mu'?"),
+    "two methods to train": (["train", "rotated-digits", "-a", "fedavg,fedprox", "--out", "m"], "of one method"),
     "an empty list of methods": (["bench", "rotated-digits", "-a", ""], "--algorithms is empty"),
     "a report of nothing": (["report", "nowhere"], "there is no bench in 'nowhere'"),
     "a list of something else": (["list", "methods"], "there is no list of 'methods'"),

@@ -40,6 +40,7 @@ from farfield.runs.bench import BenchResult, execute
 from farfield.runs.engines import check_engine
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_counts, folder_name, make_plan
 from farfield.runs.sweep import open_sweep
+from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.open_task import has_image_files
 
@@ -62,7 +63,8 @@ def bench(
         typer.Option(
             "--algorithms",
             "-a",
-            help=f"Methods, with commas; 'a+b' puts b's server on a's clients. "
+            help="Methods, with commas; 'a+b' puts b's server on a's clients. A method can stand there several times "
+            "with other settings: fedprox:mu=0.1,weak=fedprox:mu=0.001. "
             f"Default: {','.join(DEFAULT_ALGORITHMS)}.",
             show_default=False,
         ),
@@ -116,7 +118,10 @@ def bench(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, model.head=mlp."),
+        typer.Option(
+            "--set",
+            help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, weak.mu=0.1 for a label, model.head=mlp.",
+        ),
     ] = None,
     equal_steps: Annotated[
         bool | None,
@@ -161,7 +166,7 @@ def bench(
         raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
     name = presets.load(str(preset)).task if task is None and data is None else task
     given = {
-        "algorithms": comma_list(algorithms),
+        "algorithms": None if algorithms is None else parse_variants(algorithms),
         "held_out": comma_list(held_out),
         "seeds": None if seeds is None else seed_list(seeds),
         "rounds": rounds,

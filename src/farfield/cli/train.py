@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -55,7 +56,9 @@ def train(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
-    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
+    algorithm: Annotated[
+        str, typer.Option("--algorithm", "-a", help="A method, a composition 'a+b', or a variant: fedprox:mu=0.1.")
+    ] = "fedavg",
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
     communications: Annotated[
         str | None,
@@ -107,7 +110,7 @@ def train(
             workers=workers,
             checkpoint_every=checkpoint_every,
             resume=resume,
-            ready=lambda _: print_reading(loaded, ()),
+            ready=lambda plan: print_reading(replace(loaded, notes=plan.notes), ()),
             watch=watch,
         )
     except KeyboardInterrupt:

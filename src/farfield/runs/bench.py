@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.plan import Plan, check_counts, make_plan
 from farfield.runs.settings import check_weights
+from farfield.runs.variants import AnyVariant
 from farfield.runs.sweep import Observer, missing_jobs, open_sweep, run_sweep
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep, collect
@@ -68,7 +69,7 @@ class BenchResult:
 
 def bench(
     task: str | Task,
-    algorithms: Sequence[str] | None = None,
+    algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     *,
     held_out: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
@@ -97,6 +98,8 @@ def bench(
 ) -> BenchResult:
     """Leave-one-domain-out: every method, on every held-out domain, for every seed.
 
+    `algorithms` is a list of variants (or one): names, texts such as "fedprox:mu=0.1", `farfield.method(name, …)`,
+    classes and instances of methods, and dicts that give labels: `{"weak": farfield.method("fedprox", mu=0.001)}`.
     `communications` splits the same local epochs into so many rounds, or synchronises after the epochs listed.
     `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
     `features="cached"` puts the features of a frozen backbone in the place of images; `image_size` decodes images at

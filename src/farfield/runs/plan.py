@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
+from farfield.runs.variants import AnyVariant, Variant, read_variants
 from farfield.models import ModelSpec, build_model
 from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
@@ -45,7 +46,10 @@ EVALUATIONS = 15
 
 @dataclass(frozen=True)
 class Job:
-    """One run. `held_out` is None when every domain trains; `inner` is one more held out, for nested selection."""
+    """One run. `held_out` is None when every domain trains; `inner` is one more held out, for nested selection.
+
+    `algorithm` is the label of a variant, under the name that records have for it.
+    """
 
     algorithm: str
     held_out: str | None
@@ -54,7 +58,7 @@ class Job:
 
     def folder(self, sweep: Path) -> Path:
         assert self.held_out is not None
-        path = sweep / "runs" / self.algorithm / folder_name(self.held_out)
+        path = sweep / "runs" / folder_name(self.algorithm, keep="+=") / folder_name(self.held_out)
         if self.inner is not None:
             path = path / f"inner-{folder_name(self.inner)}"
         return path / f"seed-{self.seed}"
@@ -64,12 +68,14 @@ class Job:
         return f"{self.algorithm}, {held_out} held out, seed {self.seed}"
 
 
-def folder_name(domain: str) -> str:
-    """A domain's name as one path part that any file system takes, whatever the name is."""
-    name = quote(domain, safe=" ").replace(".", "%2E") if domain.startswith(".") else quote(domain, safe=" ")
-    if not name or len(name) > LONGEST_NAME:
-        name = f"{name[:LONGEST_NAME]}~{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
-    return name
+def folder_name(name: str, keep: str = "") -> str:
+    """Return a domain's name or a label as one path part that any file system takes; `keep` stays unquoted."""
+    quoted = quote(name, safe=f" {keep}")
+    if name.startswith("."):
+        quoted = quoted.replace(".", "%2E")
+    if not quoted or len(quoted) > LONGEST_NAME:
+        quoted = f"{quoted[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return quoted
 
 
 class Plan(BaseModel):
@@ -81,11 +87,11 @@ class Plan(BaseModel):
     #: The hash of the task's data: a bench does not go on with other data than it began with.
     data: str
     kind: str
-    algorithms: tuple[str, ...]
+    variants: tuple[Variant, ...]
     held_out: tuple[str, ...]
     seeds: tuple[int, ...]
     rounds: int
-    #: Rounds of each method: more for one that makes a single step a round, so that local steps are equal.
+    #: Rounds by label: more for a method that makes a single step a round, so that local steps are equal.
     rounds_of: dict[str, int]
     partition: str
     clients: int | None
@@ -99,9 +105,18 @@ class Plan(BaseModel):
     #: What is done to the images of training batches.
     augment: str = NONE
     model: ModelSpec
+    #: All parameters by label, resolved.
     settings: dict[str, dict[str, Any]]
-    #: What the reader of the data did on its own account.
+    #: What a user should know before the runs: how the data was read, settings without effect.
     notes: tuple[str, ...] = ()
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The variants' labels."""
+        return tuple(variant.label for variant in self.variants)
+
+    def variant(self, label: str) -> Variant:
+        return next(variant for variant in self.variants if variant.label == label)
 
     def jobs(self, task: Task) -> Iterator[Job]:
         """All runs, so ordered that a part of them is already a fair comparison."""
@@ -115,12 +130,13 @@ class Plan(BaseModel):
                             if inner != held_out:
                                 yield Job(algorithm, held_out, seed, inner)
 
-    def every(self, name: str) -> int:
-        """Rounds between evaluations of a method: as many evaluations for all."""
-        return self.evaluate_every * self.rounds_of[name] // self.rounds
+    def every(self, label: str) -> int:
+        """Rounds between evaluations of a variant: as many evaluations for all."""
+        return self.evaluate_every * self.rounds_of[label] // self.rounds
 
-    def algorithm(self, name: str) -> FedAvg:
-        return build(name, self.settings[name], self.rounds_of[name])
+    def algorithm(self, label: str) -> FedAvg:
+        """Build the method of a variant with its settings."""
+        return build(self.variant(label).method, self.settings[label], self.rounds_of[label])
 
     def spec_for(self, algorithm: FedAvg) -> ModelSpec:
         """The model with what this method needs of it."""
@@ -131,13 +147,14 @@ class Plan(BaseModel):
     def job_config(self, job: Job) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
-            mode="json", exclude={"algorithms", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
+            mode="json", exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
         )
         return {
             **config,
             "rounds": self.rounds_of[job.algorithm],
             "evaluate_every": self.every(job.algorithm),
             "algorithm": job.algorithm,
+            "method": self.variant(job.algorithm).method,
             "held_out": job.held_out,
             "inner": job.inner,
             "seed": job.seed,
@@ -145,11 +162,20 @@ class Plan(BaseModel):
             "model": self.spec_for(self.algorithm(job.algorithm)).model_dump(mode="json"),
         }
 
+    def facts(self, job: Job) -> dict[str, Any]:
+        """What a run's result says besides what happened: the task, the normalisation, the method and its settings."""
+        return {
+            "task": self.task,
+            "norm": self.model.norm,
+            "method": self.variant(job.algorithm).method,
+            "settings": self.settings[job.algorithm],
+        }
+
 
 def make_plan(
     task: Task,
     *,
-    algorithms: Sequence[str] | None = None,
+    algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     held_out: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
@@ -173,18 +199,18 @@ def make_plan(
     `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
     """
     try:
-        chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
+        variants = read_variants(algorithms or DEFAULT_ALGORITHMS)
         settings = dict(settings or {})
         augment = augmentation(task, settings.pop("augment", None))
-        model_settings, method_settings = sort_settings(settings, chosen)
+        model_settings, given = sort_settings(settings, variants)
         if communications is not None and not isinstance(communications, int) and rounds is not None:
             raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
         rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         by_epochs = communications is not None
-        resolved = {name: resolve(name, task.defaults, method_settings[name], by_epochs) for name in chosen}
+        resolved = {v.label: resolve(v.method, task.defaults, given[v.label], by_epochs) for v in variants}
         budget = local_epochs_in_all(communications, rounds)
         if communications is not None:
-            rounds, resolved = synchronise(communications, rounds, resolved, method_settings)
+            rounds, resolved = synchronise(communications, rounds, variants, resolved, given)
         if partition is None and clients is None:
             # Together or not at all: a hundred clients suit this task's own partition only.
             partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
@@ -194,11 +220,11 @@ def make_plan(
             task=task.name,
             data=" ".join(part for part in (task.data_hash, task.fingerprint) if part),
             kind=task.kind,
-            algorithms=chosen,
+            variants=variants,
             held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
             seeds=seed_numbers(seeds),
             rounds=rounds,
-            rounds_of=dict.fromkeys(chosen, rounds),
+            rounds_of=dict.fromkeys(resolved, rounds),
             partition=partition or ("split" if clients is not None else "domain"),
             clients=clients,
             cohort=cohort,
@@ -214,7 +240,8 @@ def make_plan(
         )
         _check_representation(plan, model_settings)
         validated = _check_against(plan, task)
-        plan = plan.model_copy(update={"notes": (*plan.notes, *_validation_notes(plan, task, validated))})
+        notes = (*plan.notes, *_validation_notes(plan, task, validated), *_idle_notes(plan, given))
+        plan = plan.model_copy(update={"notes": notes})
         if equal_steps:
             plan = _with_equal_steps(plan, task, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
@@ -251,8 +278,21 @@ def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
             )
 
 
+def _idle_notes(plan: Plan, given: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Settings that were given and change nothing with the others unchanged, a sentence each."""
+    idle = {label: plan.algorithm(label).params.idle() for label in plan.algorithms}
+    return tuple(
+        f"{label}: {key} has no effect: {idle[label][key]}"
+        for label in plan.algorithms
+        for key in given[label]
+        if key in idle[label]
+    )
+
+
 def _validation_notes(plan: Plan, task: Task, rows: int) -> tuple[str, ...]:
     """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
+    if not plan.held_out:  # a training has no other rule to compare with
+        return ()
     if "source-validation" not in plan.rules or task.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
         return ()
     more = isinstance(plan.validation, float) and plan.validation < 0.3

@@ -75,10 +75,15 @@ def open_run(records: RunFolder, config: Mapping[str, Any]) -> dict[str, Any] | 
     if not records.exists:
         records.create(config)
         return None
-    changed = difference(records.config, config)
+    changed = run_difference(records.config, config)
     if changed:
         raise RecordsError(f"'{records.path}' holds another run: {changed}")
     return records.result
+
+
+def run_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """Return the first setting in which two runs differ. A run from before variants has its method as its label."""
+    return difference({"method": there.get("algorithm"), **there}, here)
 
 
 class Rounds:

@@ -113,7 +113,7 @@ def _run_locked(
             {client: population.domain_of(client) for client in population.with_validation_rows()},
             engine=engine.name,
             measure=None if target is None else lambda state: target.measure(algorithm.models(state)),
-            facts={"task": plan.task, "norm": plan.model.norm},
+            facts=plan.facts(job),
             watch=watch,
             on_better=on_better,
         )

@@ -88,6 +88,7 @@ class Best:
             "kind": task.kind,
             "classes": list(task.classes),
             "algorithm": algorithm,
+            "method": plan.variant(algorithm).method,
             "spec": plan.spec_for(plan.algorithm(algorithm)).model_dump(mode="json"),
             "settings": plan.settings[algorithm],
             "domains": list(task.domain_names),

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farfield.records import RecordsError, RunFolder, difference
+from farfield.records import RecordsError, RunFolder
 from farfield.runs.engines import check_engine, open_engine
 from farfield.runs.plan import Job, Plan, check_counts, make_plan
-from farfield.runs.rounds import Watch
+from farfield.runs.rounds import Watch, run_difference
 from farfield.runs.run_data import run_data
 from farfield.runs.settings import PlanError, check_weights
 from farfield.runs.single_run import run_job
+from farfield.runs.variants import AnyVariant, read_variants
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
 from farfield.trained.card import write_card
@@ -21,7 +22,7 @@ from farfield.trained.model_folder import Best
 
 def train(
     task: str | Task,
-    algorithm: str,
+    algorithm: AnyVariant,
     out: str | Path,
     *,
     rounds: int | None = None,
@@ -43,8 +44,13 @@ def train(
 ) -> Path:
     """Train on every domain and keep the model of the round with the best source validation. Returns the folder.
 
+    `algorithm` is one variant: a name, a text such as 'fedprox:mu=0.1', `farfield.method(…)`, a class or an instance.
     `ready` is called when everything was checked, before the first round.
     """
+    variants = read_variants(algorithm)
+    if len(variants) != 1:
+        raise PlanError(f"a training is of one method, and {len(variants)} are given; compare several with a bench")
+    label = variants[0].label
     check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
     out = Path(out)
@@ -52,7 +58,7 @@ def train(
     check_counts(workers, None, checkpoint_every)
     plan = make_plan(
         task,
-        algorithms=[algorithm],
+        algorithms=variants,
         seeds=[seed],
         rounds=rounds,
         communications=communications,
@@ -65,12 +71,12 @@ def train(
         all_train=True,
         settings=settings,
     )
-    if plan.algorithm(algorithm).name == "local-only":
+    if plan.algorithm(label).name == "local-only":
         raise PlanError("local-only gives one model a client and no common one to keep; train another method")
-    job = Job(algorithm, None, seed)
+    job = Job(label, None, seed)
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)
-    best = Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
+    best = Best(out, plan, task, label, run_data(plan, task, job).fitted)
     ready(plan)
     with open_engine(engine, plan, task, workers) as factory:
         result = run_job(
@@ -90,7 +96,7 @@ def train(
 def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -> None:
     run = RunFolder(folder)
     if run.exists:
-        changed = difference(run.config, plan.job_config(job))
+        changed = run_difference(run.config, plan.job_config(job))
         if changed:
             raise RecordsError(
                 f"'{out}' holds another training: {changed}; choose another --out, or leave the setting as it was "

@@ -182,7 +182,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
             {number: member.name for number, member in enumerate(federated.training)},
             engine="flower deployment",
             measure=_measure(network, federated.evaluating, assignment, algorithm, fed, federation.deadline),
-            facts={"task": plan.task, "norm": plan.model.norm},
+            facts=plan.facts(job),
             watch=lambda progress: _report(activity, progress, fed),
             on_better=best.keep,
         )

@@ -60,7 +60,7 @@ class _SimulatedFederation(FlowerFederation):
         data = shelf.put_run(self._name, run.data, run.plan.augment)
         assignment = Assignment(
             run=self._name,
-            algorithm=run.job.algorithm,
+            algorithm=run.plan.variant(run.job.algorithm).method,
             settings=run.plan.settings[run.job.algorithm],
             rounds=run.plan.rounds_of[run.job.algorithm],
             model=run.model.spec,
@@ -102,7 +102,7 @@ class _SimulatedFederation(FlowerFederation):
 def own_methods(plan: Plan) -> dict[str, dict[str, str]]:
     """Where the nodes find those methods of a plan that are not farfield's."""
     found = {}
-    halves = [parts(algorithm) for algorithm in plan.algorithms]
+    halves = [parts(variant.method) for variant in plan.variants]
     for method in {method for client, servers in halves for method in (client, *servers)}:
         module = method.__module__
         if module.startswith("farfield."):
