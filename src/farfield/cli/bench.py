@@ -34,12 +34,11 @@ from farfield.cli.option_values import Metric, comma_list, communication_list, p
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.errors import UserError
-from farfield.report.values import metric_named
 from farfield.runs import presets
-from farfield.runs.bench import BenchResult, execute
+from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_counts, folder_name, make_plan
-from farfield.runs.sweep import open_sweep
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
+from farfield.runs.result import BenchResult
 from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.open_task import has_image_files
@@ -187,28 +186,30 @@ def bench(
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))
-    plan = make_plan(loaded, **chosen.options)
-    check_counts(workers, parallel, checkpoint_every)
-    metric_named(plan.kind, metric)
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
+
+    def ready(plan: Plan) -> None:
+        print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
+        if not quiet:
+            messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
+
     try:
-        with open_sweep(plan, folder, resume=resume, fresh=fresh):
-            print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
-            if not quiet:
-                messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
-            with SweepDisplay(messages, quiet) as display:
-                result = execute(
-                    plan,
-                    loaded,
-                    folder,
-                    engine=engine,
-                    workers=workers,
-                    parallel=parallel,
-                    checkpoint_every=checkpoint_every,
-                    observer=display,
-                    metric=metric,
-                )
+        with SweepDisplay(messages, quiet) as display:
+            result = run_bench(
+                loaded,
+                **chosen.options,
+                engine=engine,
+                workers=workers,
+                parallel=parallel,
+                checkpoint_every=checkpoint_every,
+                out=folder,
+                resume=resume,
+                fresh=fresh,
+                ready=ready,
+                observer=display,
+                metric=metric,
+            )
     except KeyboardInterrupt:
         messages.print(
             f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",
