@@ -80,7 +80,8 @@ import sys, time
 from pathlib import Path
 from tests.toy import task
 from farfield.algorithms import FedAvg, register
-from farfield.runs.single_run import local, run_job
+from farfield.runs.engines import LocalEngine
+from farfield.runs.single_run import run_job
 from farfield.runs.plan import Job, make_plan
 
 @register
@@ -92,7 +93,7 @@ class Slow(FedAvg):
 
 problem = task(3)
 plan = make_plan(problem, algorithms=["slow-for-a-test"], held_out=["c"], seeds=1, rounds=1)
-run_job(plan, problem, Job("slow-for-a-test", "c", 0), Path(sys.argv[1]) / "run", engine=local(2))
+run_job(plan, problem, Job("slow-for-a-test", "c", 0), Path(sys.argv[1]) / "run", engine=LocalEngine(2))
 """
 
 

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 
 import torch
 
-from farfield.runs.single_run import LOCAL, EngineFactory, run_job
+from farfield.runs.engines import LocalEngine, RunEngine
+from farfield.runs.single_run import run_job
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Progress
 from farfield.federation.workers import die_with
@@ -117,7 +118,7 @@ def run_sweep(
     out: Path,
     *,
     parallel: int = 1,
-    engine: EngineFactory = LOCAL,
+    engine: RunEngine = LocalEngine(),
     checkpoint_every: int = 10,
     observer: Observer | None = None,
 ) -> dict[Job, str]:

@@ -78,13 +78,13 @@ def train(
     _check_folder(out, folder, plan, job, resume)
     best = Best(out, plan, task, label, run_data(plan, task, job).fitted)
     ready(plan)
-    with open_engine(engine, plan, task, workers) as factory:
+    with open_engine(engine, plan, task, workers) as opened:
         result = run_job(
             plan,
             task,
             job,
             folder,
-            engine=factory,
+            engine=opened,
             checkpoint_every=checkpoint_every,
             watch=watch,
             on_better=best.keep,

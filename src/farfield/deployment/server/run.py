@@ -30,7 +30,7 @@ from farfield.records.atomic import write_atomic, write_json
 from farfield.runs.plan import Job, Plan, make_plan
 from farfield.runs.rounds import Measure, Progress, Rounds, open_run
 from farfield.runs.settings import PlanError
-from farfield.runs.single_run import PREPARATION, course
+from farfield.runs.single_run import PREPARATION, schedule_of
 from farfield.tasks.task import Fitted, Task
 from farfield.tasks.user_data.fitted_preparation import read_fitted
 from farfield.trained.card import write_card
@@ -175,7 +175,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
     ) as fed:
         rounds = Rounds(
             job,
-            course(plan, job, algorithm, checkpoint_every=1),
+            schedule_of(plan, job, algorithm, checkpoint_every=1),
             records,
             algorithm,
             fed,

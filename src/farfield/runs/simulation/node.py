@@ -1,4 +1,4 @@
-"""What a node of a simulation does: the client that a message names, with its rows from the shelf.
+"""What a node of a simulation does: the client that a message names, with its rows from shared files.
 
 Ray's processes import this module. A node keeps no state: in a simulation it travels with the messages.
 """
