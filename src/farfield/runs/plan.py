@@ -32,6 +32,7 @@ from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, sou
 from farfield.protocol.selection import RULES, rule_named
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
+from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Task
 
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
@@ -118,7 +119,7 @@ class Plan(BaseModel):
     def variant(self, label: str) -> Variant:
         return next(variant for variant in self.variants if variant.label == label)
 
-    def jobs(self, task: Task) -> Iterator[Job]:
+    def jobs(self, task: Task | TaskOutline) -> Iterator[Job]:
         """All runs, so ordered that a part of them is already a fair comparison."""
         nested = any(RULES[r].needs_inner for r in self.rules)
         for seed in self.seeds:
@@ -173,7 +174,7 @@ class Plan(BaseModel):
 
 
 def make_plan(
-    task: Task,
+    task: Task | TaskOutline,
     *,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     held_out: Sequence[str] | None = None,
@@ -194,10 +195,13 @@ def make_plan(
 ) -> Plan:
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
+    An outline in place of a task gives the same plan without the checks that need rows; `equal_steps` needs them too.
     `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step a
     round (FedSGD, FedILC) as many rounds as the others make steps.
     `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
     """
+    rows = task if isinstance(task, Task) else None
+    task = task.outline() if isinstance(task, Task) else task
     try:
         variants = read_variants(algorithms or DEFAULT_ALGORITHMS)
         settings = dict(settings or {})
@@ -218,7 +222,7 @@ def make_plan(
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
         plan = Plan(
             task=task.name,
-            data=" ".join(part for part in (task.data_hash, task.fingerprint) if part),
+            data=task.data,
             kind=task.kind,
             variants=variants,
             held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
@@ -239,17 +243,23 @@ def make_plan(
             notes=task.notes,
         )
         _check_representation(plan, model_settings)
-        validated = _check_against(plan, task)
-        notes = (*plan.notes, *_validation_notes(plan, task, validated), *_idle_notes(plan, given))
-        plan = plan.model_copy(update={"notes": notes})
+        _check_models(plan)
+        if rows is None:
+            _check_outline(plan, task)
+            few: tuple[str, ...] = ()
+        else:
+            few = _validation_notes(plan, _check_rows(plan, rows))
+        plan = plan.model_copy(update={"notes": (*plan.notes, *few, *_idle_notes(plan, given))})
         if equal_steps:
-            plan = _with_equal_steps(plan, task, budget)
+            plan = _with_equal_steps(plan, rows, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
         raise error if isinstance(error, PlanError) else PlanError(_sentence(error)) from error
     return plan
 
 
-def _with_equal_steps(plan: Plan, task: Task, budget: Callable[[Any], int]) -> Plan:
+def _with_equal_steps(plan: Plan, task: Task | None, budget: Callable[[Any], int]) -> Plan:
+    if task is None:
+        raise PlanError("equal local steps are counted in rows, which are elsewhere; set equal_steps=False")
     made = make_clients(
         source_domains(task, plan.held_out[:1]),
         partition=Partition.parse(plan.partition),
@@ -289,11 +299,11 @@ def _idle_notes(plan: Plan, given: Mapping[str, Mapping[str, Any]]) -> tuple[str
     )
 
 
-def _validation_notes(plan: Plan, task: Task, rows: int) -> tuple[str, ...]:
+def _validation_notes(plan: Plan, rows: int) -> tuple[str, ...]:
     """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
     if not plan.held_out:  # a training has no other rule to compare with
         return ()
-    if "source-validation" not in plan.rules or task.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
+    if "source-validation" not in plan.rules or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
         return ()
     more = isinstance(plan.validation, float) and plan.validation < 0.3
     return (
@@ -302,40 +312,67 @@ def _validation_notes(plan: Plan, task: Task, rows: int) -> tuple[str, ...]:
     )
 
 
-def _check_against(plan: Plan, task: Task) -> int:
-    """What can only be seen with the data: rows that can be used, partitions that fit, cohorts that exist.
+def _check_models(plan: Plan) -> None:
+    for label in plan.algorithms:
+        build_model(plan.spec_for(plan.algorithm(label)), seed=0)
+
+
+def _check_rows(plan: Plan, task: Task) -> int:
+    """Refuse what only rows show: rows that cannot be used, partitions that do not fit, cohorts that cannot be drawn.
 
     Returns the number of validation rows, where it is smallest.
     """
     fewest = sum(len(domain) for domain in task.domains)
     for domain in task.domains:
         check_rows(domain, task, plan.model)
-    if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
-        raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
-    algorithms = {name: plan.algorithm(name) for name in plan.algorithms}
-    for algorithm in algorithms.values():
-        build_model(plan.spec_for(algorithm), seed=0)
     nested = "leave-one-domain-out" in plan.rules
+    if nested and len(task.domains) < 3:
+        raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
     for held_out in plan.held_out or [None]:
-        sources = source_domains(task, [held_out] if held_out is not None else [])
-        partition = Partition.parse(plan.partition)
         made = make_clients(
-            sources, partition=partition, clients=plan.clients, validation=plan.validation, seed=0, kind=task.kind
+            source_domains(task, [held_out] if held_out is not None else []),
+            partition=Partition.parse(plan.partition),
+            clients=plan.clients,
+            validation=plan.validation,
+            seed=0,
+            kind=task.kind,
         )
         fewest = min(fewest, int(made.validation_sizes.sum()))
-        if plan.cohort is not None and not 1 <= plan.cohort <= len(made):
-            raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {len(made)} clients; use 1 to {len(made)}")
         if nested and plan.cohort is not None and plan.clients is None and plan.cohort >= len(made):
             raise PlanError(
                 f"the rule 'leave-one-domain-out' trains inner runs with {len(made) - 1} clients, too few for a cohort "
                 f"of {plan.cohort}"
             )
-        for algorithm in algorithms.values():
-            cohort = 1 if algorithm.pooled else plan.cohort or len(made)
-            algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
-            if algorithm.server is not None:
-                algorithm.server.check_server(cohort)
+        _check_cohort(plan, len(made))
     return fewest
+
+
+def _check_outline(plan: Plan, task: TaskOutline) -> None:
+    """Refuse what names and sizes show already."""
+    if task.shape != plan.model.input_shape:
+        raise PlanError(
+            f"task '{task.name}' has examples of shape {task.shape}, the model takes {plan.model.input_shape}"
+        )
+    if len(task.classes) > max(2, plan.model.outputs):
+        raise PlanError(f"task '{task.name}' has {len(task.classes)} classes, and the model has {plan.model.outputs}")
+    for domain, rows in task.rows.items():
+        if rows < 2:
+            raise PlanError(
+                f"domain '{domain}': {rows} row cannot be split into training and validation rows; two are needed"
+            )
+    _check_cohort(plan, plan.clients if plan.clients is not None else len(task.rows) - bool(plan.held_out))
+
+
+def _check_cohort(plan: Plan, clients: int) -> None:
+    """Refuse a cohort that cannot be drawn from so many clients, or that a method cannot work with."""
+    if plan.cohort is not None and not 1 <= plan.cohort <= clients:
+        raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {clients} clients; use 1 to {clients}")
+    for label in plan.algorithms:
+        algorithm = plan.algorithm(label)
+        cohort = 1 if algorithm.pooled else plan.cohort or clients
+        algorithm.check(plan.spec_for(algorithm), plan.kind, cohort)
+        if algorithm.server is not None:
+            algorithm.server.check_server(cohort)
 
 
 def _sentence(error: Exception) -> str:

@@ -15,6 +15,7 @@ from farfield.models import BACKBONES, ModelSpec, build_model, pin
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import AUGMENTATIONS, NONE
 from farfield.tasks.clients.validation import OFFICIAL
+from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Task
 
 
@@ -121,7 +122,7 @@ def _overridden(client: type[FedAvg]) -> set[str]:
     return {n for n, f in client.Params.model_fields.items() if n in base and f.default != base[n].default}
 
 
-def model_spec(task: Task, settings: Mapping[str, Any]) -> ModelSpec:
+def model_spec(task: Task | TaskOutline, settings: Mapping[str, Any]) -> ModelSpec:
     for key in settings:
         if key not in ModelSpec.model_fields:
             known = ", ".join(f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs"))
@@ -146,7 +147,7 @@ def check_weights(settings: Mapping[str, Any] | None) -> None:
     build_model(spec, seed=0)
 
 
-def augmentation(task: Task, asked: Any) -> str:
+def augmentation(task: Task | TaskOutline, asked: Any) -> str:
     """What is done to training batches: what the user says, else what suits the task."""
     choices = (NONE, *AUGMENTATIONS)
     augment = task.defaults.get("augment", NONE) if asked is None else asked

@@ -76,7 +76,7 @@ def train(
     job = Job(label, None, seed)
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)
-    best = Best(out, plan, task, label, run_data(plan, task, job).fitted)
+    best = Best(out, plan, task.outline(), label, run_data(plan, task, job).fitted)
     ready(plan)
     with open_engine(engine, plan, task, workers) as opened:
         result = run_job(
@@ -89,7 +89,7 @@ def train(
             watch=watch,
             on_better=best.keep,
         )
-    write_card(out, plan, task, job, result)
+    write_card(out, plan, task.outline(), job, result)
     return out
 
 

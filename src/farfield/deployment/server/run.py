@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import threading
 import time
@@ -20,7 +22,6 @@ from farfield.deployment.server.evaluating_sites import measured_elsewhere
 from farfield.deployment.server.federation import SitesFederation
 from farfield.deployment.server.joining import Federated, Member, gather, gather_again, offer
 from farfield.deployment.server.questions import Network
-from farfield.deployment.server.shadow import shadow_task
 from farfield.errors import UserError
 from farfield.federation.federation import Event, FederationError
 from farfield.federation.flower.assignment import Assignment
@@ -31,7 +32,8 @@ from farfield.runs.plan import Job, Plan, make_plan
 from farfield.runs.rounds import Measure, Progress, Rounds, open_run
 from farfield.runs.settings import PlanError
 from farfield.runs.single_run import PREPARATION, schedule_of
-from farfield.tasks.task import Fitted, Task
+from farfield.tasks.outline import TaskOutline
+from farfield.tasks.task import Fitted
 from farfield.tasks.user_data.fitted_preparation import read_fitted
 from farfield.trained.card import write_card
 from farfield.trained.model_folder import Best
@@ -126,7 +128,7 @@ def _come_together(
 def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) -> dict[str, Any]:
     federation, network = settings.federation, Network(grid)
     federated, fitted = _come_together(network, settings, out / FLOWER, activity)
-    task = shadow_task(federation, federated, fitted)
+    task = _outline(federation, federated, fitted)
     plan = _plan(federation, task)
     names = " and ".join(member.name for member in federated.evaluating)
     job = Job(federation.algorithm, names or None, federation.seed)
@@ -195,7 +197,26 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: Activity) 
     return result
 
 
-def _plan(federation: FederationFile, task: Task) -> Plan:
+def _outline(federation: FederationFile, federated: Federated, fitted: Fitted | None) -> TaskOutline:
+    """All that the server knows of the task: the sites' names, sizes and schema."""
+    agreed = federated.agreed
+    seen = json.dumps([agreed.model_dump(mode="json"), None if fitted is None else fitted.to_json()], sort_keys=True)
+    return TaskOutline(
+        name=agreed.task or federation.name,
+        kind=agreed.kind,
+        rows={member.name: agreed.sites[member.name] for member in federated.training},
+        classes=agreed.classes,
+        model=agreed.model,
+        shape=agreed.shape if agreed.preparation is None else agreed.preparation.shape,
+        data=hashlib.sha256(seen.encode()).hexdigest()[:16],
+        defaults=agreed.defaults,
+        description=f"the federation '{federation.name}'",
+        notes=agreed.notes,
+        prepared=agreed.preparation is not None,
+    )
+
+
+def _plan(federation: FederationFile, task: TaskOutline) -> Plan:
     plan = make_plan(
         task,
         algorithms=[federation.algorithm],
