@@ -153,3 +153,11 @@ def test_a_run_that_diverges_is_reported_as_failed_and_the_others_go_on(farfield
     assert "failed fedavg" in ran.err
     assert "not finite" in ran.err
     assert "failed fedsgd" not in ran.err
+
+
+def test_a_mistake_in_a_variant_is_found_before_the_data_is_read(farfield: Callable[..., Any]) -> None:
+    for given in (["-a", "fedavg,fedavg"], ["-a", "a=fedavg,b=fedavg"], ["-a", "fedavg", "--set", "fedprox.mu=1"]):
+        ran = farfield("bench", "--data", "nowhere.csv", "--label", "y", "--domain", "d", *given)
+        assert ran.code == 2
+        assert "nowhere" not in ran.err
+    assert "nowhere" in farfield("bench", "--data", "nowhere.csv", "--label", "y", "--domain", "d", "-a", "fedavg").err

@@ -37,7 +37,7 @@ from farfield.errors import UserError
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_variants, folder_name
 from farfield.runs.result import BenchResult
 from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
@@ -158,7 +158,7 @@ def bench(
     check_output("--json", json_file, [data])
     for option, value in (("--algorithms", algorithms), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
-            raise UserError(f"{option} is empty; leave it away for the default")
+            raise UserError(f"{option} is empty; omit it for the default")
     for path in use_file or []:
         use(path)
     if task is None and data is None and preset is None:
@@ -183,6 +183,7 @@ def bench(
     }
     own_rows = preset is None or _own_rows(presets.load(preset), name, data)
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
+    check_variants(chosen.options.get("algorithms"), chosen.settings)  # before data is read for them
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))

@@ -1,4 +1,4 @@
-"""A sweep as it goes: one bar for all of it, and a line for each run under way."""
+"""A sweep as it goes: one bar for all of it, and one line per run under way."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Heartbeat:
 
 
 class SweepDisplay:
-    """Live progress on a terminal; a line a finished run elsewhere (a log file, CI). Use it as a context manager."""
+    """Live progress on a terminal; one line per finished run in a log. Use it as a context manager."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet

@@ -39,6 +39,7 @@ from farfield.cli.option_values import communication_list, parse_settings
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.records.atomic import write_atomic
+from farfield.runs.plan import check_variants
 from farfield.runs.rounds import Progress as RunProgress
 from farfield.trained.model_folder import load_model
 from farfield.trained.training import train as train_model
@@ -82,6 +83,7 @@ def train(
         use(path)
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     given = parse_settings(settings or [])
+    check_variants(algorithm, given)  # before data is read for it
     loaded = find_task(task, data, options, features, image_size, given)
     bar = bars(messages, disable=not messages.is_terminal)
     line = bar.add_task(escape(f"{algorithm} on {loaded.name}"), total=rounds, figures="", start=False)

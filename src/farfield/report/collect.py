@@ -32,7 +32,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything a reader can ask of a bench: plan, a row and a curve a run, what failed, how often it was opened.
+    """All that a bench holds: its plan, one row and one curve per run, what failed, how often it was opened.
 
     The plan has its `variants`, and their labels as `algorithms`.
     """

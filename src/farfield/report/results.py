@@ -1,4 +1,4 @@
-"""The result table: a line a method, with what a reader must know to read its numbers.
+"""The result table: one line per variant, with what a reader must know to read its numbers.
 
 Every number keeps its unit: a mean over held-out domains has an interval over domains, a mean over one domain has an
 interval over seeds, and the table says which.
@@ -110,7 +110,7 @@ class ResultTable:
         return "FedAvg" if self.baseline in (None, "fedavg") else str(self.baseline)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A flat dict a method, ready for `pandas.DataFrame`. Accuracies are shares of one, None is not known."""
+        """One flat dict per variant, ready for `pandas.DataFrame`. Accuracies are shares of one, None is not known."""
         return [self._record(line) for line in self.lines]
 
     def render(self, width: int = 100) -> RichTable:

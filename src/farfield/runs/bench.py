@@ -12,7 +12,7 @@ from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.values import metric_named
 from farfield.runs.engines import check_engine, engine_named, open_engine
-from farfield.runs.plan import Plan, check_counts, make_plan
+from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights
 from farfield.runs.sweep import Observer, missing_jobs, open_sweep, run_sweep
@@ -72,12 +72,13 @@ def bench(
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
     check_engine(engine, parallel)
     check_counts(workers, parallel, checkpoint_every)
+    variants = check_variants(algorithms, settings)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
     plan = make_plan(
         task,
-        algorithms=algorithms,
+        algorithms=variants,
         held_out=held_out,
         seeds=seeds,
         rounds=rounds,

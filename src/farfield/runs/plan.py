@@ -92,7 +92,7 @@ class Plan(BaseModel):
     held_out: tuple[str, ...]
     seeds: tuple[int, ...]
     rounds: int
-    #: Rounds by label: more for a method that makes a single step a round, so that local steps are equal.
+    #: Rounds by label: more for a method that makes a single step per round, so that local steps are equal.
     rounds_of: dict[str, int]
     partition: str
     clients: int | None
@@ -173,6 +173,15 @@ class Plan(BaseModel):
         }
 
 
+def check_variants(
+    algorithms: AnyVariant | Iterable[AnyVariant] | None, settings: Mapping[str, Any] | None
+) -> tuple[Variant, ...]:
+    """Return the variants; refuse them, or settings that are for none, before any data is read."""
+    variants = read_variants(algorithms or DEFAULT_ALGORITHMS)
+    sort_settings({key: value for key, value in (settings or {}).items() if key != "augment"}, variants)
+    return variants
+
+
 def make_plan(
     task: Task | TaskOutline,
     *,
@@ -196,7 +205,7 @@ def make_plan(
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
     An outline in place of a task gives the same plan without the checks that need rows; `equal_steps` needs them too.
-    `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step a
+    `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step per
     round (FedSGD, FedILC) as many rounds as the others make steps.
     `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
     """
@@ -208,7 +217,7 @@ def make_plan(
         augment = augmentation(task, settings.pop("augment", None))
         model_settings, given = sort_settings(settings, variants)
         if communications is not None and not isinstance(communications, int) and rounds is not None:
-            raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
+            raise PlanError("epochs given as communications say how many rounds there are; omit rounds")
         rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         by_epochs = communications is not None
         resolved = {v.label: resolve(v.method, task.defaults, given[v.label], by_epochs) for v in variants}
@@ -284,7 +293,7 @@ def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
         needed = plan.algorithm(name).representation
         if given.get("representation") == "plain" and needed != "plain":
             raise PlanError(
-                f"{name} needs a {needed} representation and gets one by itself; leave model.representation=plain away"
+                f"{name} needs a {needed} representation and gets one by itself; omit model.representation=plain"
             )
 
 

@@ -75,7 +75,7 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
         if out.exists() and any(out.iterdir()):
             raise RecordsError(f"'{out}' is not empty and holds no bench; choose another folder for --out")
         if resume:
-            raise RecordsError(f"there is no bench in '{out}' to resume; leave --resume away to start one")
+            raise RecordsError(f"there is no bench in '{out}' to resume; omit --resume to start a new one")
         out.mkdir(parents=True, exist_ok=True)
         write_config(out / BENCH, config)
         return

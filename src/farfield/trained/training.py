@@ -8,12 +8,12 @@ from typing import Any
 
 from farfield.records import RecordsError, RunFolder
 from farfield.runs.engines import check_engine, open_engine
-from farfield.runs.plan import Job, Plan, check_counts, make_plan
+from farfield.runs.plan import Job, Plan, check_counts, check_variants, make_plan
 from farfield.runs.rounds import Watch, run_difference
 from farfield.runs.run_data import run_data
 from farfield.runs.settings import PlanError, check_weights
 from farfield.runs.single_run import run_job
-from farfield.runs.variants import AnyVariant, read_variants
+from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
 from farfield.trained.card import write_card
@@ -47,7 +47,7 @@ def train(
     `algorithm` is one variant: a name, a text such as 'fedprox:mu=0.1', `farfield.method(…)`, a class or an instance.
     `ready` is called when everything was checked, before the first round.
     """
-    variants = read_variants(algorithm)
+    variants = check_variants(algorithm, settings)
     if len(variants) != 1:
         raise PlanError(f"a training is of one method, and {len(variants)} are given; compare several with a bench")
     label = variants[0].label
@@ -107,4 +107,4 @@ def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -
     elif out.exists() and any(out.iterdir()):
         raise RecordsError(f"'{out}' is not empty and holds no training; choose another folder for --out")
     elif resume:
-        raise RecordsError(f"there is no training in '{out}' to resume; leave --resume away to start one")
+        raise RecordsError(f"there is no training in '{out}' to resume; omit --resume to start a new one")
