@@ -337,7 +337,7 @@ def test_a_bench_of_the_version_before_is_not_gone_on_with(old: Path) -> None:
 def test_a_bench_of_a_later_version_is_refused_by_its_format(old: Path) -> None:
     path = old / "bench.toml"
     path.write_text(f"format = 3\n{path.read_text()}")
-    with pytest.raises(RecordsError, match="format 3, of a later version; farfield .* reads formats 1 to 2"):
+    with pytest.raises(RecordsError, match=r"format 3, of a later version; farfield .* reads formats 1 to 2"):
         collect(old, "test")
 
 

@@ -1,7 +1,7 @@
 """The engines that a bench or a training can be made on.
 
-An engine is opened once for the runs of a plan, because starting one can take seconds. Opened, it makes a federation for
-each run.
+An engine is opened once for the runs of a plan, because starting one can take seconds. Opened, it makes a federation
+for each run.
 """
 
 from __future__ import annotations

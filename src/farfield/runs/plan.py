@@ -12,6 +12,9 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict
 
 from farfield.algorithms import AlgorithmError, FedAvg, build
+from farfield.models import ModelSpec, build_model
+from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
+from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.row_checks import check_rows
 from farfield.runs.settings import (
     PlanError,
@@ -27,9 +30,6 @@ from farfield.runs.settings import (
     validation_share,
 )
 from farfield.runs.variants import AnyVariant, Variant, read_variants
-from farfield.models import ModelSpec, build_model
-from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
-from farfield.protocol.selection import RULES, rule_named
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.outline import TaskOutline

@@ -34,7 +34,7 @@ class BenchResult:
         return self.sweep.failures
 
     def table(self, rule: str | None = None, metric: str | None = None) -> list[dict[str, Any]]:
-        """One flat dict per variant, ready for `pandas.DataFrame`. `rule` is the selection rule, the first by default."""
+        """One flat dict per variant, ready for `pandas.DataFrame`. `rule` is the first selection rule by default."""
         return self.results(rule, metric).to_dicts()
 
     def results(self, rule: str | None = None, metric: str | None = None) -> ResultTable:

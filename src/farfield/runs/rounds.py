@@ -17,14 +17,14 @@ from importlib.metadata import version
 from typing import Any
 
 from farfield.algorithms import FedAvg, State
-from farfield.runs.plan import Job
-from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.federation.engine import Engine
-from farfield.models.threads import one_thread
 from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Traffic
 from farfield.models import hash_states
+from farfield.models.threads import one_thread
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+from farfield.runs.checkpoint import from_tensors, to_tensors
+from farfield.runs.plan import Job
 
 #: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
 VALIDATION_CLIENTS = 100

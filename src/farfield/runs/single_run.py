@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from farfield.algorithms import FedAvg
-from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
-from farfield.runs.plan import Job, Plan
-from farfield.runs.run_data import RunData, run_data
-from farfield.runs.rounds import Schedule, OnBetter, Rounds, Watch, open_run
 from farfield.federation.population import Population
 from farfield.models import build_model
 from farfield.protocol.measurement import HeldOut
 from farfield.records import RunFolder
 from farfield.records.atomic import write_json
+from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
+from farfield.runs.plan import Job, Plan
+from farfield.runs.rounds import OnBetter, Rounds, Schedule, Watch, open_run
+from farfield.runs.run_data import run_data
 from farfield.tasks.task import Task
 
 #: In a run's folder: the numbers by which its rows were prepared.

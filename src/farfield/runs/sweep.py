@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 import torch
 
-from farfield.runs.engines import LocalEngine, RunEngine
-from farfield.runs.single_run import run_job
-from farfield.runs.plan import Job, Plan
-from farfield.runs.rounds import Progress
 from farfield.federation.workers import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, format_of
+from farfield.runs.engines import LocalEngine, RunEngine
+from farfield.runs.plan import Job, Plan
+from farfield.runs.rounds import Progress
+from farfield.runs.single_run import run_job
 from farfield.tasks.summary import summarise
 from farfield.tasks.task import Task
 
@@ -83,8 +83,8 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
     before, now = ({k: v for k, v in of.items() if k != "notes"} for of in (read_config(out / BENCH), config))
     if format_of(before, out) != FORMAT:
         raise RecordsError(
-            f"'{out}' holds a bench in format {format_of(before, out)}, which farfield {version('farfield')} reports but "
-            f"cannot go on with (it writes format {FORMAT}); replace it with --fresh, or choose another --out"
+            f"'{out}' holds a bench in format {format_of(before, out)}, which farfield {version('farfield')} reports "
+            f"but cannot go on with (it writes format {FORMAT}); replace it with --fresh, or choose another --out"
         )
     changed = difference(before, now)
     if changed:

@@ -92,7 +92,9 @@ def labelled(label: str, variant: Variant) -> Variant:
     """Return the variant under another label, unless that label would mislead."""
     label = label.strip()
     if not label or not label.isprintable():
-        raise VariantError(f"a label must have visible characters, and {label!r} for '{variant.text}' has none or others")
+        raise VariantError(
+            f"a label must have visible characters, and {label!r} for '{variant.text}' has none or others"
+        )
     misleads = label == "model" or (label != variant.method and set(label.split("+")) <= set(names()))
     if misleads:
         what = "stands for the model's settings in --set" if label == "model" else "is the name of another method"

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from farfield.algorithms import parts
-from farfield.runs.engines import PreparedRun
-from farfield.runs.plan import Plan
-from farfield.runs.settings import PlanError
-from farfield.runs.simulation.shared_rows import SharedRows
-from farfield.runs.simulation.node import app
 from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.execution import Outcome
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
 from farfield.federation.flower.ray_grid import PROCESS_ENDED, Simulation
 from farfield.models import ModelState
+from farfield.runs.engines import PreparedRun
+from farfield.runs.plan import Plan
+from farfield.runs.settings import PlanError
+from farfield.runs.simulation.node import app
+from farfield.runs.simulation.shared_rows import SharedRows
 from farfield.tasks.task import Task
 
 #: Clients beyond so many share nodes: Flower looks through all nodes for every message.

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from farfield.runs.run_data import RunData
 from farfield.federation.population import Population
-from farfield.tasks.clients.row_shares import Dealt
+from farfield.runs.run_data import RunData
 from farfield.tasks.clients.partition import Clients, Partition
+from farfield.tasks.clients.row_shares import Dealt
 from farfield.tasks.task import Domain
 
 _DTYPES = {str(d): d for d in (torch.float32, torch.float64, torch.uint8, torch.int64)}
