@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from farfield.algorithms import FedAvg, register
     from farfield.errors import UserError
     from farfield.models import ModelSpec
-    from farfield.runs.bench import BenchResult, bench
+    from farfield.runs.bench import bench
+    from farfield.runs.result import BenchResult
+    from farfield.runs.variants import method
     from farfield.tasks import Domain, Task, task_from_arrays
     from farfield.tasks import load_folder as read_folder
     from farfield.tasks import load_table as read_table
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Where each public name is defined. The imports above say the same to type checkers and editors.
 _DEFINED_IN = {
-    "BenchResult": "farfield.runs.bench:BenchResult",
+    "BenchResult": "farfield.runs.result:BenchResult",
     "Domain": "farfield.tasks:Domain",
     "Evaluation": "farfield.trained.evaluation:Evaluation",
     "FedAvg": "farfield.algorithms:FedAvg",
@@ -36,6 +38,7 @@ _DEFINED_IN = {
     "bench": "farfield.runs.bench:bench",
     "evaluate": "farfield.trained.evaluation:evaluate",
     "load_model": "farfield.trained.model_folder:load_model",
+    "method": "farfield.runs.variants:method",
     "read_folder": "farfield.tasks:load_folder",
     "read_table": "farfield.tasks:load_table",
     "register": "farfield.algorithms:register",
@@ -68,6 +71,7 @@ __all__ = [
     "bench",
     "evaluate",
     "load_model",
+    "method",
     "read_folder",
     "read_table",
     "register",

@@ -1,4 +1,4 @@
-"""Rows on a shelf: tensors in plain files, which any number of processes map and none has to copy.
+"""Rows in shared files that any process can map, without copying them.
 
 A simulation's nodes are processes of their own. What a run trains on is put here once, whatever kind of task it came
 from, and each node opens the files that its run names: nothing is read, decoded or prepared twice, and nothing pickled.
