@@ -118,6 +118,10 @@ class FedAvg:
         server_bias_correction: bool = Field(False, description="server adam as in torch.optim.Adam")
         server_weight_decay: float = Field(0.0, ge=0, description="coupled L2 weight at the server")
 
+        def idle(self) -> dict[str, str]:
+            """Settings that have no effect with the others as they are, each with the reason."""
+            return {}
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         inherit_declarations(cls)

@@ -37,6 +37,7 @@ from farfield.algorithms.fedilc_final_layer import (
     flat,
     keep,
     kept,
+    layers_of,
     looks,
     moments_of_rows,
     weight_and_bias,
@@ -51,6 +52,7 @@ from farfield.math import (
     through_softmax,
     variance_derivatives,
     weighted_geometric_mean,
+    without_rounding_noise,
 )
 from farfield.models import Model, ModelSpec, task_loss
 
@@ -65,7 +67,8 @@ class FedILC(FedAvg):
     differences: ClassVar[tuple[str, ...]] = (
         "a real federated protocol with a second exchange; one upload cannot give the gradient of the Fishr term",
         "an exact zero is in neither sign's set; the paper's definition (one zero makes the mean zero, so a silent "
-        "ReLU freezes its weights) is zeros=paper",
+        "ReLU freezes its weights) is zeros=paper, the code's (zeros are negative, epsilon 1e-10) zeros=published",
+        "under GroupNorm, entries that are rounding noise count as exact zeros",
         "Fishr is the mean over clients as the paper writes it; the published code's sum is fishr_reduction=sum",
         "server Adam as in the published code; the paper's plain step is server_optimizer=sgd",
         "no agreement mask: with the published threshold 0 it is all ones",
@@ -84,7 +87,23 @@ class FedILC(FedAvg):
         server_epsilon: float = Field(1e-8, gt=0, description="ε of server adam")
         server_bias_correction: bool = Field(True, description="server adam as in torch.optim.Adam")
         weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client in the mean")
-        zeros: Literal["neither", "paper"] = Field("neither", description="exact zeros: in neither sign's set, or both")
+        zeros: Literal["neither", "paper", "published"] = Field(
+            "neither",
+            description="exact zeros: in neither sign's set, in both, or (published code) in the negative one",
+        )
+
+        #: Whether the method takes a geometric mean somewhere, and whether it takes mini-batches.
+        geometric: ClassVar[bool] = True
+        in_batches: ClassVar[bool] = False
+
+        def idle(self) -> dict[str, str]:
+            unused = ("local_epochs", "schedule", "local_steps", "momentum", "weight_decay", "optimizer")
+            return {
+                **super().idle(),
+                **dict.fromkeys(unused, "there is one gradient per round and no local training"),
+                **({} if self.in_batches else {"batch_size": "the gradient is of all rows of a client"}),
+                **({} if self.geometric else {"zeros": "no geometric mean is taken"}),
+            }
 
     def round(self, fed: Federation, state: State) -> State:
         gradients = fed.map(self.gradient, state.model)
@@ -104,15 +123,27 @@ class FedILC(FedAvg):
             model.backward(loss)
             gradient += model.gradient
             total += float(loss.detach())
-        return {"gradient": gradient, "loss": total}
+        return {"gradient": self.settle(model, gradient), "loss": total}
+
+    def settle(self, model: Model, gradients: Tensor) -> Tensor:
+        """Gradients as a geometric mean may see them: rounding noise of what GroupNorm makes zero has no sign."""
+        if not self.params.geometric or model.spec.norm != "group":
+            return gradients
+        return without_rounding_noise(gradients, layers_of(model))
 
     def updates(self, replies: Replies) -> Tensor:
         return replies.stack("gradient").mul_(-self.params.lr)
 
     def combine(self, updates: Tensor, weights: Tensor) -> Tensor:
         if self.over_clients == "geometric":
-            return weighted_geometric_mean(updates, self.params.zeros)
+            return self.geometric_mean(updates)
         return super().combine(updates, weights)
+
+    def geometric_mean(self, updates: Tensor) -> Tensor:
+        """The geometric mean of descent steps; the published rule for zeros is about gradients, which point uphill."""
+        if self.params.zeros == "published":
+            return -weighted_geometric_mean(-updates, "published")
+        return weighted_geometric_mean(updates, self.params.zeros)
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         if spec.norm in ("average", "local"):
@@ -131,6 +162,9 @@ class FedILCWithFishr(FedILC):
     class Params(FedILC.Params):
         fishr: float = Field(1.0, ge=0, description="λ, weight of the Fishr penalty")
         fishr_reduction: Literal["mean", "sum"] = Field("mean", description="over clients: the paper's, or the code's")
+
+        def idle(self) -> dict[str, str]:
+            return super().idle() if self.fishr else {**super().idle(), "fishr_reduction": "fishr is 0"}
 
     def round(self, fed: Federation, state: State) -> State:
         first = fed.map(self.gradient_and_variance, state.model)
@@ -197,7 +231,7 @@ class FedILCWithFishr(FedILC):
             model.backward_from(look.inside, look.errors @ weight / client.samples, by_final)
             gradient += model.gradient
             total += share * float(task_loss(look.logits, look.y))
-        return {"gradient": gradient, "loss": total}, moments
+        return {"gradient": self.settle(model, gradient), "loss": total}, moments
 
     @phase(
         penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"),
@@ -234,8 +268,12 @@ class Geometric(FedILC):
     name: ClassVar[str] = "fedilc-geometric"
     server_half: ClassVar[frozenset[str]] = frozenset({"rule"})
 
+    class Params(FedILC.Params):
+        def idle(self) -> dict[str, str]:
+            return {**super().idle(), "weighting": "the geometric mean gives all clients the same weight"}
+
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
-        direction = weighted_geometric_mean(updates, self.params.zeros)
+        direction = self.geometric_mean(updates)
         return Direction(direction, {"geometric_to_arithmetic": _ratio(direction, updates)})
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
@@ -252,6 +290,9 @@ class Fishr(FedILCWithFishr):
     """Fishr with the arithmetic mean: the row that the paper calls FedCurv."""
 
     name: ClassVar[str] = "fedilc-fishr"
+
+    class Params(FedILCWithFishr.Params):
+        geometric: ClassVar[bool] = False
 
 
 @register

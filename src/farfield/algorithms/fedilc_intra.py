@@ -28,12 +28,15 @@ SAMPLES_AT_ONCE = 64
 class OfEnvironments(FedILCWithFishr):
     """Fishr, and a client's gradient that is a mean over environments inside the client."""
 
+    class Params(FedILCWithFishr.Params):
+        in_batches: ClassVar[bool] = True
+
     def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
         """Gradients of the environments, some rows at a time, with the sum of their losses."""
         for x, y in client.batches(self.params.batch_size):
             loss = task_loss(model(x), y)
             model.backward(loss)
-            yield model.gradient.unsqueeze(0), loss.detach()
+            yield self.settle(model, model.gradient.unsqueeze(0)), loss.detach()
 
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         steps, examples = client.steps, client.examples
@@ -58,6 +61,9 @@ class IntraArith(OfEnvironments):
 
     name: ClassVar[str] = "fedilc-intra-arith"
 
+    class Params(OfEnvironments.Params):
+        geometric: ClassVar[bool] = False
+
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         size = self.params.batch_size
         equal = size == 0 or size >= client.samples or client.samples % size == 0
@@ -73,17 +79,20 @@ class IntraGeo(OfEnvironments):
 
     name: ClassVar[str] = "fedilc-intra-geo"
 
-    class Params(FedILCWithFishr.Params):
+    class Params(OfEnvironments.Params):
         inner: Literal["batches", "samples"] = Field(
             "batches", description="environments inside a client: mini-batches (published code) or samples (paper)"
         )
+
+        def idle(self) -> dict[str, str]:
+            return {**super().idle(), **({} if self.inner == "batches" else {"batch_size": "inner is samples"})}
 
     def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
         if self.params.inner == "batches":
             yield from super()._environments(client, model)
             return
         for x, y in client.sweep(client.training, SAMPLES_AT_ONCE):
-            rows = _per_sample_gradients(model, x, y)
+            rows = self.settle(model, _per_sample_gradients(model, x, y))
             with torch.no_grad():
                 yield rows, task_loss(model(x), y, reduction="sum")
 
