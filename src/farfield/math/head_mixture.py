@@ -7,7 +7,7 @@ fitted on predictions alone, and has one entry a client.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -167,7 +167,8 @@ class HeadMixture:
         """
         if bool(self.risk(self.centre) <= self._nothing):
             return self.centre
-        least = replace(self, penalty="none", lam=0.0).solve()
+        # Convex without the penalty; from φ = 0, because logits are so large at φ₀ that second derivatives vanish there.
+        least = newton_minimum(lambda phi: self.objective(phi, lam=0.0), torch.zeros_like(self.centre))
         return least.x if least.converged and bool(self.risk(least.x) < self.risk(self.centre)) else self.centre
 
     def collapsed(self, phi: Tensor) -> bool:
