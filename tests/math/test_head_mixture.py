@@ -132,7 +132,7 @@ def test_a_mixture_that_predicts_nothing_counts_as_collapsed() -> None:
 
 
 def one_head(logit: float, penalty: Any = "none", **options: Any) -> HeadMixture:
-    """One row, one head and the squared error to 1: the risk of φ is (logit · φ − 1)², and 1 where φ predicts nothing."""
+    """One row, one head, the squared error to 1: the risk is (logit · φ − 1)², and 1 where φ = 0 predicts nothing."""
     one = torch.ones(1, dtype=torch.float64)
     predictions = torch.full((1, 1, 1), logit, dtype=torch.float64)
     return HeadMixture(predictions, one, torch.zeros(1, dtype=torch.int64), one, one, penalty, **options)

@@ -167,7 +167,7 @@ class HeadMixture:
         """
         if bool(self.risk(self.centre) <= self._nothing):
             return self.centre
-        # Convex without the penalty; from φ = 0, because logits are so large at φ₀ that second derivatives vanish there.
+        # Convex without the penalty. From φ = 0, because at φ₀ logits can be so large that no curvature is left.
         least = newton_minimum(lambda phi: self.objective(phi, lam=0.0), torch.zeros_like(self.centre))
         return least.x if least.converged and bool(self.risk(least.x) < self.risk(self.centre)) else self.centre
 
