@@ -45,8 +45,10 @@ NO_EFFECT = {
     "fedcir-reg.sigma_floor": "the floor is for the alignment, which this ablation does not have",
     "*.groups": "one client a domain: clients and domains are the same groups",
     "*.anneal": "steps from λ = 0 towards the minimum; where it is the only one, all ways lead to it",
-    "fedloe-fish.step": "for the published sequential passes, which are off by default",
-    "fedloe-fish.meta_lr": "for the published sequential passes, which are off by default",
+    "*.phi_steps": "for φ's published steps, which are off by default",
+    "*.phi_lr": "for φ's published steps, which are off by default",
+    "*.phi_weight_decay": "for φ's published steps, which are off by default",
+    "fedloe-fish.meta_lr": "for φ's published steps, which are off by default",
 }
 
 

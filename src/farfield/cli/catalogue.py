@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from farfield.algorithms import AlgorithmError, FedAvg, method, names, params_of, parts, use
+from farfield.algorithms.parameters import search_range
 from farfield.cli.console import output
 from farfield.errors import UserError
 from farfield.federation.phase import Sends, phases_of
@@ -170,6 +171,7 @@ def _size(sends: Sends, layout: Layout) -> str:
 _PARAMETER_COLUMNS: dict[str, Callable[[str, FieldInfo], str]] = {
     "name": lambda name, field: name,
     "default": lambda name, field: str(field.default),
+    "search": lambda name, field: str(search_range(field) or "–"),
     "meaning": lambda name, field: field.description or "",
 }
 
