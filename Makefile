@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types imports docs battery mutants mutants-short overhead flower-overhead kill soak kills-short simulation deployment deployment-short clean distclean
+.PHONY: help setup demo test lint types imports docs battery mutants mutants-short overhead flower-overhead startup kill soak kills-short simulation deployment deployment-short clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ overhead: setup ## time of a round against a bare PyTorch loop, and of FedIIR's 
 
 flower-overhead: setup ## time of a round on Flower against an empty one, and against an app with Flower's defaults
 	$(BIN)/python benchmarks/flower.py
+
+startup: setup ## time of `import farfield` and `farfield --help`, against an empty Python and `import torch`
+	$(BIN)/python benchmarks/startup.py
 
 # The long proofs run one at a time: they kill processes and watch the clock.
 LONG := $(BIN)/python -m pytest -q -m long -n 0 tests/kills

@@ -203,10 +203,12 @@ def test_the_geometric_mean_of_the_papers_example_is_applied_over_clients() -> N
 def test_one_silent_client_freezes_a_weight_only_in_the_papers_definition() -> None:
     rows = torch.tensor([[1.0], [4.0], [0.0]])
     results = {}
-    for zeros in ("neither", "paper"):
+    for zeros in ("neither", "paper", "published"):
         algorithm = build("fedilc-geometric", {"zeros": zeros})
         results[zeros] = float(algorithm.rule(rows, torch.ones(3), rows.mean(dim=0)).direction)  # type: ignore[union-attr]
-    assert results == {"neither": pytest.approx(4 / 3), "paper": 0.0}
+    # Steps of 1, 4 and 0 are gradients of −1, −4 and 0: all three count as negative, (1 · 4 · 1e-10)^⅓.
+    published = pytest.approx(4e-10 ** (1 / 3), rel=1e-6)
+    assert results == {"neither": pytest.approx(4 / 3), "paper": 0.0, "published": published}
 
 
 @pytest.mark.parametrize("inner", ["batches", "samples"])
@@ -377,3 +379,83 @@ def test_what_cannot_work_is_refused() -> None:
         build("fedilc-fishr").check(SPEC, "regression", 3)
     with pytest.raises(AlgorithmError, match="running statistics"):
         build("fedilc-fishr").check(SPEC.model_copy(update={"norm": "average"}), "classification", 3)
+
+
+def test_the_published_rule_counts_a_silent_client_as_a_negative_gradient() -> None:
+    """Gradients [4, 0, 0, 0] and [−4, 0, 0, 0] in two coordinates; the direction is minus their mean."""
+    gradients = torch.zeros(4, 2)
+    gradients[0] = torch.tensor([4.0, -4.0])
+    made = Replies(tuple(Reply(i, str(i), 1, {"gradient": g, "loss": 0.0}) for i, g in enumerate(gradients)))
+    for name in ("fedilc-geometric", "fedilc-inter-geo"):
+        direction = build(name, {"zeros": "published"}).aggregate(made).direction
+        assert direction.tolist() == pytest.approx([-1.0, 4.4721359549995794e-08], rel=1e-6)
+
+
+#: A convolution's bias, then GroupNorm with one channel per group, which takes any constant out again.
+NORMALISED = ModelSpec(featurizer="fedavg-cnn", input_shape=(1, 16, 16), outputs=3, hidden=(8, 8, 16), norm="group")
+BIASES = ("featurizer.0.bias", "featurizer.4.bias")
+
+
+def images() -> Domain:
+    return Domain("a", torch.rand((24, 1, 16, 16), generator=torch.Generator().manual_seed(1)), torch.arange(24) % 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("fedilc-geometric", {}),
+        ("fedilc-inter-geo", {}),
+        ("fedilc-intra-geo", {"inner": "samples"}),
+        ("fedilc-intra-geo", {"batch_size": 6}),
+    ],
+)
+def test_what_groupnorm_makes_zero_has_no_sign_in_a_geometric_mean(name: str, settings: dict[str, Any]) -> None:
+    algorithm, model = build(name, settings), build_model(NORMALISED, 0)
+    run = algorithm.gradient if name == "fedilc-geometric" else algorithm.gradient_and_variance
+    sent = torch.as_tensor(run(AllRows(images()).client, model)["gradient"])
+    for bias in BIASES:
+        assert sent[model.layout.slices[bias]].tolist() == [0.0] * 8
+    assert float((sent == 0).double().mean()) < 0.05, "the other entries keep their sign"
+
+
+def test_rounding_noise_is_there_where_no_geometric_mean_is_taken() -> None:
+    model = build_model(NORMALISED, 0)
+    sent = torch.as_tensor(build("fedilc-fishr").gradient_and_variance(AllRows(images()).client, model)["gradient"])
+    noise = torch.cat([sent[model.layout.slices[bias]] for bias in BIASES])
+    assert 0 < float(noise.abs().max()) < 1e-5 * float(sent.abs().max())
+
+
+def test_without_groupnorm_a_gradient_is_sent_as_it_is() -> None:
+    """A pixel of 1e-9 has a gradient that small, and its sign is right: nothing cancels there."""
+    domain = domains(1)[0]
+    x = domain.x.clone()
+    x[:, 0] *= 1e-9
+    model = build_model(SPEC, 0)
+    sent = torch.as_tensor(
+        build("fedilc-geometric").gradient(AllRows(Domain("a", x, domain.y)).client, model)["gradient"]
+    )
+    model.backward(task_loss(model(x), domain.y))
+    torch.testing.assert_close(sent, model.gradient, rtol=1e-5, atol=0)
+    assert 0 < float(sent.abs()[sent != 0].min()) < 1e-8 * float(sent.abs().max())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "idle", "used"),
+    [
+        ("fedilc-geometric", {}, {"batch_size", "weighting", "momentum", "local_epochs"}, {"zeros", "lr"}),
+        ("fedilc-fishr", {}, {"batch_size", "zeros"}, {"weighting", "fishr", "fishr_reduction"}),
+        ("fedilc-fishr", {"fishr": 0.0}, {"fishr_reduction"}, {"fishr"}),
+        ("fedilc-inter-geo", {}, {"batch_size"}, {"zeros"}),
+        ("fedilc-intra-arith", {}, {"zeros"}, {"batch_size"}),
+        ("fedilc-intra-geo", {}, {"local_steps"}, {"zeros", "batch_size"}),
+        ("fedilc-intra-geo", {"inner": "samples"}, {"batch_size"}, {"zeros"}),
+        ("fedilc-fishr+fedilc-geometric", {}, {"batch_size"}, {"zeros"}),
+        ("fedavg+fedilc-geometric", {}, set(), {"zeros", "batch_size", "local_epochs"}),
+    ],
+)
+def test_settings_without_an_effect_are_named(
+    name: str, settings: dict[str, Any], idle: set[str], used: set[str]
+) -> None:
+    named = build(name, settings).params.idle()
+    assert idle <= set(named)
+    assert not used & set(named)

@@ -263,7 +263,7 @@ def test_the_published_variance_and_the_sequential_steps_are_options() -> None:
         "between": fedloe("fedloe-rex"),
         "within": fedloe("fedloe-rex", variance="within"),
         "solved": fedloe("fedloe-fish"),
-        "steps": fedloe("fedloe-fish", passes=20, meta_lr=1.0),
+        "steps": fedloe("fedloe-fish", phi_solver="sgd", phi_steps=20, meta_lr=1.0),
     }.items():
         _, after, _ = second_stage(algorithm)
         assert after.notes == ()
@@ -271,6 +271,84 @@ def test_the_published_variance_and_the_sequential_steps_are_options() -> None:
         results[label] = after.model.parameters
     assert not torch.equal(results["between"], results["within"])
     assert not torch.equal(results["solved"], results["steps"])
+
+
+@variants
+@pytest.mark.parametrize("solver", ["sgd", "adam"])
+def test_few_steps_from_the_shares_take_the_published_sizes_unless_told_otherwise(name: str, solver: str) -> None:
+    lam = {} if name in ("fedloe-erm", "fedloe-fish") else {"lam": 3.0}
+    algorithm = fedloe(name, phi_solver=solver, phi_steps=3, **lam)
+    _, after, watched = second_stage(algorithm)
+    assert after.notes == ()
+    shares = watched.seen[0][1].weights("samples")
+    problem = algorithm.problem(watched.seen[1][1], shares)  # type: ignore[attr-defined]
+    # Table 5 of the paper, and the published configurations.
+    adam = 0.001 if name == "fedloe-rex" else 0.01
+    sizes = (0.05, 5e-4) if solver == "sgd" else (adam, 0.0)
+    expected = problem.descend(solver, 3, *sizes, 0.05 if name == "fedloe-fish" else 1.0)
+    assert [after.diagnostics[f"phi_{c}"] for c in range(3)] == expected.tolist()
+    assert expected.tolist() != shares.tolist()
+
+
+@variants
+@pytest.mark.parametrize("setting", [{"phi_steps": 4}, {"phi_lr": 0.02}, {"phi_weight_decay": 0.5}])
+def test_each_setting_of_the_steps_changes_the_result(name: str, setting: dict[str, Any]) -> None:
+    steps = {"phi_solver": "adam", "phi_steps": 3}
+    plain, other = (second_stage(fedloe(name, **{**steps, **more}))[1] for more in ({}, setting))
+    assert not torch.equal(plain.model.parameters, other.model.parameters)
+
+
+def test_steps_that_lead_away_from_the_labels_are_refused() -> None:
+    _, after, watched = second_stage(fedloe("fedloe-erm", phi_solver="sgd", phi_lr=1e4, phi_steps=3))
+    assert after.notes == ("φ's steps led away from the clients' labels; the heads' shares were taken for φ",)
+    shares = watched.seen[0][1].weights("samples")
+    assert [after.diagnostics[f"phi_{c}"] for c in range(3)] == shares.tolist()
+
+
+def test_where_the_shares_lose_to_predicting_nothing_the_least_risk_is_taken_for_a_refused_mixture() -> None:
+    """As above, with heads so sure that their mean costs 40; a hundredth of it would cost 0.62."""
+    logits = torch.tensor([[[300.0], [-300.0]]]).repeat(6, 1, 1)
+    labels = torch.tensor([1, 1, 1, 1, 1, 0])
+    answers = replies({"predictions": logits, "labels": labels}, {"predictions": -0.2 * logits, "labels": labels})
+    shares = torch.tensor([0.9, 0.1], dtype=torch.float64)
+    phi, recorded, notes = fedloe("fedloe-rex", lam=1e4).fit(answers, shares)  # type: ignore[attr-defined]
+    least, _, _ = fedloe("fedloe-erm").fit(answers, shares)  # type: ignore[attr-defined]
+    assert notes == ["the φ found predicts next to nothing; the φ of least risk was taken for φ"]
+    assert phi.tolist() == pytest.approx(least.tolist(), abs=1e-6)
+    assert recorded["tuning_loss"] < 0.64
+    assert recorded["tuning_loss_before"] == pytest.approx(40.0, rel=0.01)
+
+
+IDLE = [
+    ("fedloe-erm", {}, {"phi_steps", "phi_lr", "phi_weight_decay"}),
+    ("fedloe-erm", {"phi_solver": "sgd"}, {"ridge"}),
+    ("fedloe-irm", {}, {"phi_steps", "phi_lr", "phi_weight_decay"}),
+    ("fedloe-irm", {"lam": 0.0}, {"phi_steps", "phi_lr", "phi_weight_decay", "anneal"}),
+    ("fedloe-irm", {"phi_solver": "adam"}, {"ridge", "anneal"}),
+    ("fedloe-rex", {"lam": 0.0}, {"phi_steps", "phi_lr", "phi_weight_decay", "anneal", "variance"}),
+    ("fedloe-fish", {}, {"phi_steps", "phi_lr", "phi_weight_decay", "meta_lr"}),
+    ("fedloe-fish", {"phi_solver": "sgd"}, {"ridge", "anneal", "lam"}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "expected"), IDLE)
+def test_settings_without_an_effect_are_named_and_have_none(
+    name: str, settings: dict[str, Any], expected: set[str]
+) -> None:
+    idle = fedloe(name, **settings).params.idle()
+    assert expected == {key for key in idle if key not in fedloe("fedavg").params.idle()}
+    others = {"phi_steps": 7, "phi_lr": 0.3, "phi_weight_decay": 0.2, "ridge": 0.7, "anneal": 3, "variance": "within",
+              "meta_lr": 0.9, "lam": 0.7}  # fmt: skip
+    plain = second_stage(fedloe(name, **settings))[1].model.parameters
+    changed = second_stage(fedloe(name, **settings, **{k: others[k] for k in expected}))[1].model.parameters
+    torch.testing.assert_close(changed, plain, rtol=0, atol=1e-6)  # another way to the same optimum rounds differently
+
+
+def test_without_stage_two_all_its_settings_are_named() -> None:
+    idle = fedloe("fedloe-rex", stage2=0.0).params.idle()
+    assert {"lam", "variance", "anneal", "ridge", "phi_solver", "head_lr", "groups"} <= set(idle)
+    assert not {"tuning", "stage2"} & set(idle)
+    assert idle["lam"] == "stage2 is 0"
 
 
 def test_weight_zero_is_fedloe_erm() -> None:

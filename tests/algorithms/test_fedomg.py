@@ -118,3 +118,46 @@ def test_on_other_methods_clients_the_reference_is_their_own_step() -> None:
                     state = algorithm.round(fed, state)
                 states.append(state.model.parameters)
         torch.testing.assert_close(states[0], states[1], rtol=0, atol=1e-7)
+
+
+def published_for_unseen_domains(updates: torch.Tensor, shares: list[float], kappa: float) -> torch.Tensor:
+    """The published rule written again with torch's optimizer: weigh, match with the uniform mean, divide by 1 + κ²."""
+    rows = updates * torch.tensor(shares, dtype=updates.dtype).unsqueeze(1)
+    gram = rows @ rows.T
+    gram = gram / (gram.diagonal() + 1e-4).sqrt().mean() ** 2
+    radius = kappa * (gram.mean() + 1e-4).sqrt()
+    logits = torch.zeros(len(rows), dtype=rows.dtype, requires_grad=True)
+    optimizer = torch.optim.SGD([logits], lr=25, momentum=0.5)
+    seen = []
+    for _ in range(21):
+        gamma = logits.softmax(0)
+        value = gamma @ gram.mean(1) + radius * (gamma @ gram @ gamma + 1e-4).sqrt()
+        seen.append((float(value.detach()), gamma.detach()))
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    best = min(seen, key=lambda pair: pair[0])[1]
+    stretch = radius / ((best @ gram @ best + 1e-4).sqrt() + 1e-4)
+    return (rows.mean(0) + stretch * (best @ rows)) / (1 + kappa**2)
+
+
+def test_the_weighted_hull_is_that_of_the_published_code_for_unseen_domains() -> None:
+    settings = {"hull": "weighted", "solver": "paper", "rescale": "1+kappa^2"}
+    aggregate = build("fedomg", settings).aggregate(replies([50, 30, 20]))
+    expected = published_for_unseen_domains(D, [0.5, 0.3, 0.2], 0.5)
+    torch.testing.assert_close(aggregate.direction, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_without_a_radius_the_weighted_hull_is_the_clients_step_divided_by_their_number() -> None:
+    aggregate = build("fedomg", {"hull": "weighted", "kappa": 0.0}).aggregate(replies([50, 30, 20]))
+    # (0.5 · 1 − 0.3 · 0.3 + 0.2 · 0.1) / 3, and so on.
+    assert aggregate.direction.tolist() == pytest.approx([0.43 / 3, 0.22 / 3, 0.21 / 3, 0.43 / 3], rel=1e-12)
+
+
+def test_without_a_radius_solver_and_divisor_have_no_effect_and_are_named() -> None:
+    for name in ("fedomg", "fedprox+fedomg"):
+        assert {"solver", "rescale"} <= set(build(name, {"kappa": 0.0}).params.idle())
+        assert not {"solver", "rescale", "hull"} & set(build(name, {"kappa": 0.1}).params.idle())
+    plain = build("fedomg", {"kappa": 0.0}).aggregate(replies([50, 30, 20])).direction
+    other = build("fedomg", {"kappa": 0.0, "solver": "paper", "rescale": "1+kappa"}).aggregate(replies([50, 30, 20]))
+    torch.testing.assert_close(other.direction, plain, rtol=1e-12, atol=0)

@@ -65,8 +65,6 @@ NO_EFFECT = {
     "*.zeros": "no gradient entry of the toy problem is exactly zero at one client and not at the other",
     "*.groups": "one client a domain: clients and domains are the same groups",
     "*.anneal": "steps from λ = 0 towards the minimum; where it is the only one, all ways lead to it",
-    "fedloe-fish.step": "for the published sequential passes, which are off by default",
-    "fedloe-fish.meta_lr": "for the published sequential passes, which are off by default",
 }
 
 

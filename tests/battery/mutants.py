@@ -52,8 +52,6 @@ HARMLESS = {
     "fedilc-intra-*.combine *": "the arithmetic mean",
     "fedloe-*.parameter anneal *": "steps from λ = 0 towards the minimum; where it is the only one, all ways lead to it",
     "fedloe-*.parameter stage2 *": "all rounds but the first are stage 2 already, and the first never is",
-    "fedloe-fish.parameter step *": "for the published sequential passes, which are off",
-    "fedloe-fish.parameter meta_lr *": "for the published sequential passes, which are off",
     "fedcir-reg.kept class_* *": "for the alignment, which this ablation does not have",
     "fedcir-align.kept generator_statistics *": "for generated features, which this ablation does not share",
     "fedyogi.kept count *": "Yogi has no bias correction that would read it",

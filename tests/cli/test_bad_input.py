@@ -48,6 +48,17 @@ MISTAKES = {
         ["bench", "rotated-digits", "--json", "no/where.json"],
         "there is no folder 'no' to write 'where.json' into",
     ),
+    "the same method twice": (["bench", "rotated-digits", "-a", "fedavg,fedavg"], "'fedavg' is given twice"),
+    "one label for two variants": (
+        ["bench", "rotated-digits", "-a", "a=fedprox:mu=1,a=fedavg"],
+        "two variants have the label 'a', fedprox:mu=1 and fedavg",
+    ),
+    "the same variant under two labels": (
+        ["bench", "rotated-digits", "-a", "a=fedprox:mu=1,b=fedprox:mu=1"],
+        "'a' and 'b' are the same variant",
+    ),
+    "a variant's setting misspelt": (["bench", "rotated-digits", "-a", "fedprox:m=1"], "did you mean 'mu'?"),
+    "two methods to train": (["train", "rotated-digits", "-a", "fedavg,fedprox", "--out", "m"], "of one method"),
     "an empty list of methods": (["bench", "rotated-digits", "-a", ""], "--algorithms is empty"),
     "a report of nothing": (["report", "nowhere"], "there is no bench in 'nowhere'"),
     "a list of something else": (["list", "methods"], "there is no list of 'methods'"),
@@ -142,3 +153,11 @@ def test_a_run_that_diverges_is_reported_as_failed_and_the_others_go_on(farfield
     assert "failed fedavg" in ran.err
     assert "not finite" in ran.err
     assert "failed fedsgd" not in ran.err
+
+
+def test_a_mistake_in_a_variant_is_found_before_the_data_is_read(farfield: Callable[..., Any]) -> None:
+    for given in (["-a", "fedavg,fedavg"], ["-a", "a=fedavg,b=fedavg"], ["-a", "fedavg", "--set", "fedprox.mu=1"]):
+        ran = farfield("bench", "--data", "nowhere.csv", "--label", "y", "--domain", "d", *given)
+        assert ran.code == 2
+        assert "nowhere" not in ran.err
+    assert "nowhere" in farfield("bench", "--data", "nowhere.csv", "--label", "y", "--domain", "d", "-a", "fedavg").err

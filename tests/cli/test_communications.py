@@ -96,7 +96,7 @@ MISTAKES = {
     "epochs that go back": (["--communications", "8,4"], "each after the one before"),
     "an epoch twice": (["--communications", "4,4"], "each after the one before"),
     "epoch zero": (["--communications", "0,4"], "from 1 on"),
-    "epochs and rounds": (["--rounds", "3", "--communications", "2,4"], "leave rounds away"),
+    "epochs and rounds": (["--rounds", "3", "--communications", "2,4"], "omit rounds"),
     "epochs and local epochs": (["--communications", "2,4", "--set", "local_epochs=3"], "local_epochs"),
     "steps": (["--communications", "2", "--set", "local_steps=5"], "local_steps"),
     "another schedule": (["--communications", "2", "--set", "schedule=[1,2]"], "schedule"),

@@ -53,7 +53,7 @@ def test_the_report_has_it_at_the_top_with_the_notes(farfield: Command, table: l
     assert page.index('<section id="data">') < page.index('<section id="results">')
     section = page[page.index('<section id="data">') : page.index('<section id="results">')]
     assert "visits: 60 rows in 3 domains" in section
-    assert "Notes on the data" in section
+    assert "<h3>Notes</h3>" in section
     assert "country" in section
 
 

@@ -140,7 +140,7 @@ def farfield(*arguments: str) -> list[str]:
 
 def test_the_command_line_simulates_a_users_own_table_and_methods(methods: Path, tmp_path: Path) -> None:
     common = ["bench", "--data", str(table(tmp_path)), "--label", "died", "--domain", "site", "--use", str(methods)]
-    common += ["-a", "fedavg,halves-for-a-test+fedomg", "--held-out", "a", "--seeds", "1", "--rounds", "2"]
+    common += ["-a", "fedavg,mine=halves-for-a-test+fedomg:lr=0.05", "--held-out", "a", "--seeds", "1", "--rounds", "2"]
     found = {}
     for engine in ("local", "flower"):
         file = tmp_path / f"{engine}.json"

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from farfield.math import GeometricAccumulator, weighted_geometric_mean
+from farfield.math import GeometricAccumulator, weighted_geometric_mean, without_rounding_noise
 
 # Rows are clients, columns coordinates; the last two reach from 1e-30 to 1e8.
 GRADIENTS = torch.tensor(
@@ -21,7 +21,9 @@ NEITHER = [2.82842712474619, -2.82842712474619, -2.5, 3.0, -3.0, 1.0, 0.0, 5e-31
 
 def _naive(column: list[float], zeros: str) -> float:
     """The definition with products of Python floats."""
-    if zeros == "paper":
+    if zeros == "published":
+        positive, negative = [g + 1e-10 for g in column if g > 0], [abs(g) + 1e-10 for g in column if g <= 0]
+    elif zeros == "paper":
         positive, negative = [g for g in column if g >= 0], [g for g in column if g <= 0]
     else:
         positive, negative = [g for g in column if g > 0], [g for g in column if g < 0]
@@ -36,6 +38,54 @@ def _naive(column: list[float], zeros: str) -> float:
 def test_both_treatments_of_zeros_match_the_golden_numbers(zeros: str, expected: list[float]) -> None:
     mean = weighted_geometric_mean(GRADIENTS, zeros=zeros)
     torch.testing.assert_close(mean, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ([4.0, 0.0, 0.0, 0.0], 1.0),
+        ([-4.0, 0.0, 0.0, 0.0], -4.4721359549995794e-08),  # (4e-30)^¼
+        ([0.0, 0.0, 0.0], -1e-10),
+        ([1e-12, 1e-12], 1.01e-10),  # what is below the epsilon is floored
+        ([1.0, 4.0, -9.0], -5 / 3),
+    ],
+)
+def test_the_published_code_counts_zeros_as_negative_and_adds_an_epsilon(column: list[float], expected: float) -> None:
+    for dtype, rel in ((torch.float64, 1e-9), (torch.float32, 1e-6)):
+        value = weighted_geometric_mean(torch.tensor(column, dtype=dtype).unsqueeze(1), "published")
+        assert float(value) == pytest.approx(expected, rel=rel)
+
+
+@pytest.mark.parametrize("rows", [1, 6, 13])
+def test_the_published_rule_does_not_care_how_rows_are_cut_and_passes_nan_on(rows: int) -> None:
+    grads = torch.randn(rows, 30, generator=torch.Generator().manual_seed(8))
+    grads[:, :10] = 0.0
+    whole = weighted_geometric_mean(grads, "published")
+    accumulator = GeometricAccumulator(30, "published")
+    for row in grads:
+        accumulator.add(row)
+    assert torch.equal(accumulator.result().float(), whole)
+    grads[0, 3] = float("nan")
+    assert weighted_geometric_mean(grads, "published").isnan().nonzero().tolist() == [[3]]
+
+
+def test_entries_below_a_few_roundings_of_their_layer_become_zeros_and_no_others() -> None:
+    tiny = 2.0**-23  # one rounding of 1 in float32; the limit is 64 of them
+    row = torch.tensor([1.0, 63 * tiny, -65 * tiny, 1e-3, 1e-3 * 63 * tiny, 1e-3 * 65 * tiny, 63 * tiny, -tiny])
+    layers = [slice(0, 3), slice(3, 6), slice(6, 8)]  # the last is noise as a whole
+    expected = [1.0, 0.0, float(row[2]), float(row[3]), 0.0, float(row[5]), 0.0, 0.0]
+    before = row.clone()
+    assert without_rounding_noise(row, layers).tolist() == expected
+    assert torch.equal(row, before)
+    both = without_rounding_noise(torch.stack([row, 1e-20 * row]), layers)
+    assert both[0].tolist() == expected
+    assert both[1].tolist() == pytest.approx([1e-20 * e for e in expected], rel=1e-6)
+
+
+def test_what_is_noise_depends_on_the_precision() -> None:
+    row = torch.tensor([1.0, 1e-7], dtype=torch.float64)
+    assert without_rounding_noise(row, [slice(0, 2)]).tolist() == [1.0, 1e-7]
+    assert without_rounding_noise(row.float(), [slice(0, 2)]).tolist() == [1.0, 0.0]
 
 
 def test_the_papers_treatment_of_zeros_is_the_default() -> None:
@@ -67,7 +117,7 @@ def test_changing_every_sign_changes_the_sign_of_the_mean_to_the_bit(zeros: str,
     assert torch.equal(weighted_geometric_mean(-grads, zeros), -weighted_geometric_mean(grads, zeros))
 
 
-@pytest.mark.parametrize("zeros", ["paper", "neither"])
+@pytest.mark.parametrize("zeros", ["paper", "neither", "published"])
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 @pytest.mark.parametrize("rows", [5, 6, 13])
 def test_it_agrees_with_the_definition_by_products(rows: int, dtype: torch.dtype, rtol: float, zeros: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,105 @@ def test_a_mixture_that_predicts_nothing_counts_as_collapsed() -> None:
     assert float(of.penalty_value(torch.zeros(3, dtype=torch.float64))) == 0.0
 
 
+def one_head(logit: float, penalty: Any = "none", **options: Any) -> HeadMixture:
+    """One row, one head, the squared error to 1: the risk is (logit · φ − 1)², and 1 where φ = 0 predicts nothing."""
+    one = torch.ones(1, dtype=torch.float64)
+    predictions = torch.full((1, 1, 1), logit, dtype=torch.float64)
+    return HeadMixture(predictions, one, torch.zeros(1, dtype=torch.int64), one, one, penalty, **options)
+
+
+@pytest.mark.parametrize(
+    ("logit", "phi", "refused"),
+    [
+        # The shares have risk 0.04 and gain 0.96 over nothing; half of it is lost at a risk of 0.52.
+        (0.8, 0.3, True),  # 0.5776
+        (0.8, 0.4, False),  # 0.4624
+        (0.8, 2.1, False),  # 0.4624, too large instead of too small
+        (0.8, 2.2, True),  # 0.5776
+        # The shares have risk 4, more than nothing has. The least risk is 0, at φ = 1/3: refused above 0.5.
+        (3.0, 0.0, True),  # 1: predicts nothing
+        (3.0, 0.05, True),  # 0.7225
+        (3.0, 0.1, False),  # 0.49
+        (3.0, 0.5, False),  # 0.25
+        (3.0, 0.6, True),  # 0.64
+        (3.0, 0.8, True),  # 1.96: better than the shares, and worse than nothing
+        (3.0, 0.9, True),  # 2.89
+    ],
+)
+def test_a_mixture_is_refused_when_half_of_what_can_be_gained_is_given_up(
+    logit: float, phi: float, refused: bool
+) -> None:
+    assert one_head(logit).collapsed(torch.tensor([phi], dtype=torch.float64)) is refused
+
+
+def test_shares_are_the_reference_while_they_do_better_than_nothing_and_the_least_risk_is_otherwise() -> None:
+    good, bad = one_head(0.8, "irm", lam=100.0), one_head(3.0, "irm", lam=100.0)
+    assert good.reference is good.centre
+    assert bad.reference.tolist() == pytest.approx([1 / 3], abs=1e-9)
+
+
+def test_fish_is_not_accepted_where_it_loses_to_predicting_nothing() -> None:
+    """Sure and wrong heads: the shares cost 130, nothing costs 0.69, and φ at half of the shares 65 of them."""
+    labels = torch.tensor([1, 0, 1, 0])
+    logits = torch.tensor([-260.0, 260.0, 0.1, -0.1], dtype=torch.float64).view(4, 1, 1)
+    of = HeadMixture(logits, labels, torch.zeros(4, dtype=torch.int64), torch.ones(1), torch.ones(1), "fish", 0.05)
+    assert float(of.risk(of.centre)) == pytest.approx((260 + 260 + 2 * 0.6443966600735709) / 4, rel=1e-9)
+    half = torch.tensor([0.5], dtype=torch.float64)
+    assert float(of.risk(half)) == pytest.approx((130 + 130 + 2 * 0.6684596480) / 4, rel=1e-6)
+    assert of.collapsed(half)
+    assert float(of.risk(of.reference)) < 0.6931472
+
+
+def test_a_reference_that_gains_nothing_refuses_only_what_is_worse_still() -> None:
+    """A ridge so heavy that the reference stays near the shares and has a risk of 3.2: less than that is accepted."""
+    of = one_head(3.0, ridge=153.0)
+    # (3φ − 1)² + 76.5 (φ − 1)² is least there.
+    assert of.reference.tolist() == pytest.approx([159 / 171], abs=1e-9)
+    assert not of.collapsed(torch.tensor([0.9], dtype=torch.float64))
+    assert of.collapsed(torch.tensor([0.99], dtype=torch.float64))
+
+
+def test_steps_of_sgd_are_the_ones_computed_by_hand() -> None:
+    """The gradient of (0.8 φ − 1)² at 1 is −0.32, and 0.1 of decay adds 0.1."""
+    of = one_head(0.8, ridge=7.0)  # no ridge in the steps
+    assert of.descend("sgd", 1, lr=0.5, weight_decay=0.1).tolist() == pytest.approx([1.11], rel=1e-12)
+    # At 1.11 it is 1.6 · (0.888 − 1) + 0.111 = −0.0682.
+    assert of.descend("sgd", 2, lr=0.5, weight_decay=0.1).tolist() == pytest.approx([1.1441], rel=1e-12)
+
+
+def test_the_penalty_of_a_step_has_its_weight() -> None:
+    """IRM: d/dw (0.8 w φ − 1)² at w = 1 is 1.6 φ (0.8 φ − 1) = s; s² has the derivative 2 s (2.56 φ − 1.6)."""
+    of = one_head(0.8, "irm", lam=10.0)
+    slope = -0.32 + 10.0 * 2.0 * -0.32 * (2.56 - 1.6)
+    assert of.descend("sgd", 1, lr=0.01).tolist() == pytest.approx([1.0 - 0.01 * slope], rel=1e-12)
+
+
+@pytest.mark.parametrize("penalty", ["none", "irm", "rex", "rex-within"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_steps_are_those_of_torchs_optimizers_on_an_objective_written_again(penalty: Any, optimizer: Any) -> None:
+    of = problem(11, penalty=penalty, lam=3.0)
+    phi = of.centre.clone().requires_grad_()
+    theirs = torch.optim.SGD([phi], 0.05, weight_decay=5e-4) if optimizer == "sgd" else torch.optim.Adam([phi], 0.01)
+    for _ in range(4):
+        at = phi.detach().numpy()
+        small = 1e-6 * np.eye(3)
+        slopes = [(independent(of, at + h) - independent(of, at - h)) / 2e-6 for h in small]
+        phi.grad = torch.tensor(slopes, dtype=torch.float64)
+        theirs.step()
+    ours = of.descend(optimizer, 4, *((0.05, 5e-4) if optimizer == "sgd" else (0.01, 0.0)))
+    assert ours.tolist() == pytest.approx(phi.tolist(), abs=1e-7)
+
+
+def test_fish_makes_one_step_per_group_and_follows_them_in_part() -> None:
+    """golden 'fish_step' as two groups: risks of slopes w and 2 (w − 3) from w = 1, steps of 0.1."""
+    root = torch.tensor([0.5, 1.0], dtype=torch.float64).sqrt()  # (√½ φ)² has the slope φ, (φ − 3)² the slope 2 (φ − 3)
+    targets = torch.tensor([0.0, 3.0], dtype=torch.float64)
+    half, one = torch.tensor([0.5, 0.5]), torch.ones(1)
+    of = HeadMixture(root.view(2, 1, 1), targets, torch.tensor([0, 1]), half, one, "fish", 0.05)
+    assert of.descend("sgd", 1, 0.1, meta_lr=1.0).tolist() == pytest.approx([1.32], rel=1e-12)
+    assert of.descend("sgd", 1, 0.1, meta_lr=0.5).tolist() == pytest.approx([1.16], rel=1e-12)
+
+
 def test_something_that_is_not_finite_is_not_taken_for_a_minimum() -> None:
     of = problem(8)
     bad = HeadMixture(of.predictions * float("inf"), of.targets, of.groups, of.weights, of.centre)
@@ -187,8 +287,8 @@ def test_the_penalties_are_golden() -> None:
 def test_the_sequential_step_of_fish_is_golden() -> None:
     gradients = [lambda w: 1.0 * (w - 0.0), lambda w: 2.0 * (w - 3.0)]
     w = torch.ones(1, dtype=torch.float64)
-    assert float(fish_step(w, gradients, lr=0.1, meta_lr=1.0)) == pytest.approx(1.32, rel=1e-12)
-    assert float(fish_step(w, gradients, lr=0.1, meta_lr=0.5)) == pytest.approx(1.16, rel=1e-12)
+    assert float(fish_step(w, gradients, stepping(0.1), meta_lr=1.0)) == pytest.approx(1.32, rel=1e-12)
+    assert float(fish_step(w, gradients, stepping(0.1), meta_lr=0.5)) == pytest.approx(1.16, rel=1e-12)
 
 
 def test_small_sequential_steps_settle_near_the_optimum_of_the_penalty() -> None:
@@ -200,9 +300,13 @@ def test_small_sequential_steps_settle_near_the_optimum_of_the_penalty() -> None
     by_group = [lambda at, g=g: of.group_gradients(at)[g] for g in range(groups)]
     phi = of.centre
     for _ in range(600):
-        phi = (fish_step(phi, by_group, step, 1.0) + fish_step(phi, by_group[::-1], step, 1.0)) / 2
+        phi = (fish_step(phi, by_group, stepping(step), 1.0) + fish_step(phi, by_group[::-1], stepping(step), 1.0)) / 2
     penalised, plain = of.solve().x, problem_without_penalty(of).solve().x
     assert float((phi - penalised).norm()) < 0.35 * float((phi - plain).norm())
+
+
+def stepping(lr: float) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda at, gradient: at - lr * gradient
 
 
 def problem_without_penalty(of: HeadMixture) -> HeadMixture:

@@ -266,3 +266,23 @@ def test_a_featurizer_that_nobody_could_mean_gets_the_list() -> None:
 def test_a_spec_that_cannot_be_built_is_refused_by_name(settings: dict[str, object], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         ModelSpec.model_validate({"input_shape": (4,), "outputs": 3, **settings})
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_a_kaiming_start_changes_the_heads_weights_and_nothing_else(head: str) -> None:
+    spec = SPEC.model_copy(update={"hidden": (400,), "head": head, "head_hidden": 200, "outputs": 150})
+    plain, kaiming = (build_model(spec.model_copy(update={"head_init": i}), 0) for i in ("same", "kaiming"))
+    for name, part in plain.layout.slices.items():
+        same = torch.equal(plain.vector[part], kaiming.vector[part])
+        assert same is not (name.startswith("head.") and name.endswith("weight")), name
+    for layer in kaiming.head.modules():
+        if isinstance(layer, torch.nn.Linear):
+            # N(0, 2 / inputs), and PyTorch's uniform start has 1 / (3 inputs).
+            assert float(layer.weight.detach().var()) == pytest.approx(2 / layer.in_features, rel=0.05)
+            assert abs(float(layer.weight.detach().mean())) < 0.01
+            assert float(layer.weight.detach().abs().max()) > 3.5 * (2 / layer.in_features) ** 0.5
+
+
+def test_a_model_that_does_not_ask_for_the_kaiming_start_has_the_bits_it_always_had() -> None:
+    """The hash was taken before there was a choice."""
+    assert build_model(SPEC, 0).state().sha256() == "9b14ff7ec5ea69af4fb7561eea8322474ce83d85d35bcd1dd8891cf2bd3c10d5"

@@ -26,6 +26,7 @@ def plan(
         "task": "toy",
         "kind": kind,
         "algorithms": list(algorithms),
+        "variants": [{"label": name, "method": name, "settings": {}} for name in algorithms],
         "held_out": list(held_out),
         "seeds": list(seeds),
         "rounds": 20,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ import farfield as ff
 from farfield.federation.engine import Engine
 from farfield.models import build_model
 from farfield.records import RunFolder
-from farfield.runs.engines import engine_named
+from farfield.runs.engines import LocalEngine, PreparedRun, engine_named
 from farfield.runs.plan import Job, make_plan
 from farfield.runs.rounds import Rounds, Schedule, open_run
 from farfield.runs.settings import PlanError
 from farfield.runs.simulation.shared_rows import SharedRows
-from farfield.runs.single_run import LOCAL, Assembly, EngineFactory, run_job
+from farfield.runs.single_run import run_job
 from tests.toy import SPEC, domains, task
 
 pytest.importorskip("flwr")
@@ -51,18 +52,22 @@ def begin_until(last: int, begin: Any, round: int, cohort: Any) -> None:
     begin(round, cohort)
 
 
-def messages(folder: Path) -> EngineFactory:
-    """The engine of a simulation, with rows from a shelf, over a grid in this process."""
-    shelf = SharedRows(folder)
+@dataclass
+class Messages:
+    """The engine of a simulation, with rows from shared files, over a grid in this process."""
 
-    def make(run: Assembly) -> Engine:
-        name = run.job.algorithm
-        data = shelf.put_run(f"{name}-{len(list(folder.iterdir()))}", run.data, run.plan.augment)
+    folder: Path
+    name: str = "flower"
+
+    def federation(self, run: PreparedRun) -> Engine:
+        label = run.job.algorithm
+        here = f"{label}-{len(list(self.folder.iterdir()))}"
+        data = SharedRows(self.folder).put_run(here, run.data, run.plan.augment)
         assignment = Assignment(
             run="r",
-            algorithm=name,
-            settings=run.plan.settings[name],
-            rounds=run.plan.rounds_of[name],
+            algorithm=label,
+            settings=run.plan.settings[label],
+            rounds=run.plan.rounds_of[label],
             model=run.model.spec,
             seed=run.job.seed,
             data=data | {"deadline": None},
@@ -72,19 +77,17 @@ def messages(folder: Path) -> EngineFactory:
             InProcessGrid(SimulatedSite()), nodes, run.model.layout, assignment, travelling=True, quorum=run.plan.quorum
         )
 
-    return EngineFactory("flower", make)
-
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold"])
 def test_a_run_resumed_on_another_engine_ends_in_the_same_bits_and_names_both(name: str, tmp_path: Path) -> None:
     problem = task(3)
     plan = make_plan(problem, algorithms=[name], held_out=["c"], seeds=1, rounds=5)
     job = Job(name, "c", 0)
-    (tmp_path / "shelf").mkdir()
-    flower = messages(tmp_path / "shelf")
+    (tmp_path / "rows").mkdir()
+    local, flower = LocalEngine(), Messages(tmp_path / "rows")
     whole = run_job(plan, problem, job, tmp_path / "whole")
     assert whole["engine"] == "local"
-    for first, then in ((LOCAL, flower), (flower, LOCAL)):
+    for first, then in ((local, flower), (flower, local)):
         folder = tmp_path / first.name
         with pytest.raises(Stop):
             run_job(plan, problem, job, folder, engine=first, checkpoint_every=2, watch=stop_after(3))
@@ -100,7 +103,7 @@ def test_rounds_need_no_rows_and_a_checkpoint_after_each_loses_nothing(tmp_path:
     """As a server in a deployment: it has an engine, the clients' domains, and a way to ask a held-out site."""
     plan = make_plan(task(2), algorithms=["scaffold"], all_train=True, seeds=1, rounds=4)
     algorithm = plan.algorithm("scaffold")
-    course = Schedule(rounds=4, evaluate_every=2, checkpoint_every=1, cohort=None, kind="classification")
+    schedule = Schedule(rounds=4, evaluate_every=2, checkpoint_every=1, cohort=None, kind="classification")
     start = algorithm.start(build_model(SPEC, 0).state())
     grid: Any = None
 
@@ -114,7 +117,7 @@ def test_rounds_need_no_rows_and_a_checkpoint_after_each_loses_nothing(tmp_path:
             open_run(records, {"run": 1})
             rounds = Rounds(
                 Job("scaffold", "far", 0),
-                course,
+                schedule,
                 records,
                 algorithm,
                 fed,
@@ -140,7 +143,7 @@ def test_rounds_need_no_rows_and_a_checkpoint_after_each_loses_nothing(tmp_path:
 def test_a_server_that_starts_again_still_knows_which_rounds_were_skipped(tmp_path: Path) -> None:
     """Sites keep what a skipped round left them only until they are told that it was skipped."""
     algorithm = make_plan(task(3), algorithms=["scaffold"], all_train=True, rounds=4).algorithm("scaffold")
-    course = Schedule(rounds=4, evaluate_every=4, checkpoint_every=1, cohort=None, kind="classification")
+    schedule = Schedule(rounds=4, evaluate_every=4, checkpoint_every=1, cohort=None, kind="classification")
 
     def through(folder: str, stops: bool) -> str:
         grid: Any = None
@@ -154,7 +157,7 @@ def test_a_server_that_starts_again_still_knows_which_rounds_were_skipped(tmp_pa
             fed._grid = grid  # the sites stay as they are when the server starts again
             records = RunFolder(tmp_path / folder)
             open_run(records, {})
-            rounds = Rounds(Job("scaffold", None, 0), course, records, algorithm, fed, {0: "a"}, engine="flower")
+            rounds = Rounds(Job("scaffold", None, 0), schedule, records, algorithm, fed, {0: "a"}, engine="flower")
             try:
                 return str(rounds.to_the_end(algorithm.start(build_model(SPEC, 0).state()))["model_sha256"])
             except Stop:

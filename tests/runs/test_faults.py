@@ -80,7 +80,8 @@ import sys, time
 from pathlib import Path
 from tests.toy import task
 from farfield.algorithms import FedAvg, register
-from farfield.runs.single_run import local, run_job
+from farfield.runs.engines import LocalEngine
+from farfield.runs.single_run import run_job
 from farfield.runs.plan import Job, make_plan
 
 @register
@@ -92,14 +93,15 @@ class Slow(FedAvg):
 
 problem = task(3)
 plan = make_plan(problem, algorithms=["slow-for-a-test"], held_out=["c"], seeds=1, rounds=1)
-run_job(plan, problem, Job("slow-for-a-test", "c", 0), Path(sys.argv[1]) / "run", engine=local(2))
+run_job(plan, problem, Job("slow-for-a-test", "c", 0), Path(sys.argv[1]) / "run", engine=LocalEngine(2))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends orphans on Linux only")
 def test_workers_of_a_killed_run_do_not_hold_its_folder(tmp_path: Path) -> None:
-    root = str(Path(__file__).parents[2])
-    process = subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)], env={**os.environ, "PYTHONPATH": root})
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), str(root / "src")])
+    process = subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})
     limit = time.monotonic() + 60
     while len(list(tmp_path.glob("busy-*"))) < 2 and time.monotonic() < limit:
         time.sleep(0.05)

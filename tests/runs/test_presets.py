@@ -14,7 +14,7 @@ from farfield.errors import UserError
 from farfield.models import ModelSpec, ModelState, build_model
 from farfield.models.resnet import ResNet
 from farfield.runs.plan import Plan, make_plan
-from farfield.runs.presets import describe_network, load, names, with_preset
+from farfield.runs.presets import describe_network, load, names, text_of, with_preset
 from farfield.runs.settings import check_weights, model_spec
 from farfield.tasks import load as load_task
 from farfield.tasks.task import Domain, Task
@@ -75,9 +75,10 @@ class Network(NamedTuple):
     augment: str
     outputs: int | None = None
     init: str = "torch"
+    head_init: str = "same"
 
 
-FEDIIR = Network(224, "resnet18", "auto", "freeze", None, 256, "standard")
+FEDIIR = Network(224, "resnet18", "auto", "freeze", None, 256, "standard", head_init="kaiming")
 FEDCIR = Network(128, "resnet18", "none", "average", None, None, "none")
 FEDLOE = Network(224, "resnet50", "auto", "freeze", None, None, "standard")
 FEDOMG = Network(224, "resnet18", "auto", "freeze", None, None, "standard")
@@ -85,8 +86,10 @@ FEDAVG_CNN = Network(None, "fedavg-cnn", None, "none", (32, 64, 512), None, "non
 NETWORKS = {
     "fediir/pacs": FEDIIR,
     "fediir/vlcs": FEDIIR,
-    "fediir/office-home": Network(224, "resnet50", "auto", "freeze", None, 1024, "standard"),
-    "fediir/rotated-mnist": Network(None, "mnist-cnn", None, "group", (64, 128, 128, 128), None, "none"),
+    "fediir/office-home": FEDIIR._replace(featurizer="resnet50", head=1024),
+    "fediir/rotated-mnist": Network(
+        None, "mnist-cnn", None, "group", (64, 128, 128, 128), None, "none", head_init="kaiming"
+    ),
     "fedilc/colored-mnist": Network(None, "mlp", None, "none", (390, 390), None, "none", 1, "xavier"),
     "fedilc/rotated-cifar10": Network(None, "fedilc-cnn", None, "group", (64, 128, 128, 128), None, "none"),
     "fedilc/eicu": Network(None, "mlp", None, "none", (1024, 1024, 512), None, "none", 1, "xavier"),
@@ -123,6 +126,7 @@ def test_a_preset_resolves_to_the_papers_network(name: str, data: Path) -> None:
     model = {k.removeprefix("model."): v for k, v in chosen.settings.items() if k.startswith("model.")}
     spec = model_spec(task, model)
     assert (spec.featurizer, spec.norm, spec.init) == (network.featurizer, network.norm, network.init)
+    assert spec.head_init == network.head_init
     assert spec.input_shape == (3, side, side)
     assert spec.outputs == (network.outputs or 2)
     assert (spec.head, spec.head_hidden if network.head else None) == (
@@ -150,6 +154,8 @@ def test_fediirs_classifier_has_the_published_widths_on_a_network_that_is_built(
     model = build_model(plan.model, seed=0)
     shapes = [tuple(shape) for name, shape in model.layout.shapes.items() if name.startswith("head.")]
     assert shapes == [(widths[1], widths[0]), (widths[1],), (classes, widths[1]), (classes,)]
+    first = model.head[0].weight.detach()
+    assert float(first.var()) == pytest.approx(2 / widths[0], rel=0.05)  # Kaiming's
     assert plan.augment == "standard"
     assert all(not layer.training for layer in model.train()._batch_norms())
 
@@ -184,6 +190,7 @@ def test_a_users_size_and_model_win_over_the_presets(data: Path) -> None:
         "model.norm": "local",
         "model.head": "linear",
         "model.head_hidden": 256,
+        "model.head_init": "kaiming",
     }
     assert chosen.settings["augment"] == "none"
     assert chosen.notes == ()
@@ -254,6 +261,8 @@ FROM_THE_PAPERS = [
     ("fedloe/pacs", "fedloe-irm", "head_lr", 0.05),
     ("fedloe/pacs", "fedloe-irm", "head_weight_decay", 5e-4),
     ("fedloe/pacs", "fedloe-irm", "lr", 5e-5),
+    ("fedloe/pacs", "fedloe-irm", "phi_lr", 0.01),
+    ("fedloe/pacs", "fedloe-rex", "phi_lr", 0.001),
     ("fedloe/pacs", "fedloe-fish", "meta_lr", 0.05),
     ("fedloe/office-home", "fedloe-erm", "lr", 3e-5),
     ("fedloe/iwildcam", "fedloe-fish", "meta_lr", 0.01),
@@ -262,6 +271,10 @@ FROM_THE_PAPERS = [
     ("fedomg/pacs", "fedomg", "rescale", "1+kappa^2"),
     ("fedomg/vlcs", "fediir+fedomg", "gamma", 1e-4),
     ("fedomg/vlcs", "fediir+fedomg", "kappa", 0.5),
+    ("fedomg/pacs", "fedomg", "server_lr", 0.5),
+    ("fedomg/pacs", "fedavg", "server_lr", 1.0),
+    ("fedomg/cifar10", "fedomg", "server_lr", 1.0),
+    ("fedomg/cifar10", "fedavg", "weighting", "samples"),
     ("fedomg/cifar10", "fedomg", "lr", 0.005),
     ("fedilc/eicu", "fedilc-intra-geo", "fishr", 0.1),
     ("fedilc/rotated-cifar10", "fedilc-fishr", "server_lr", 1e-4),
@@ -273,6 +286,63 @@ FROM_THE_PAPERS = [
 def test_a_preset_says_what_the_paper_says(preset: str, method: str, field: str, value: object) -> None:
     plan = plan_on_digits(preset)
     assert plan.settings[method][field] == value
+
+
+#: The rule of all presets: what the published code of a method computes, wherever the method runs.
+PUBLISHED = {
+    "fediir": {"half": False, "gradient_average": "batches", "weighting": "uniform"},
+    "fedomg": {"solver": "paper", "rescale": "1+kappa^2"},
+    "fedloe-erm": {"phi_solver": "adam", "groups": "domains"},
+    "fedloe-irm": {"phi_solver": "adam", "groups": "domains"},
+    "fedloe-rex": {"phi_solver": "adam", "groups": "domains", "variance": "within"},
+    "fedloe-fish": {"phi_solver": "adam", "groups": "domains"},
+    "fedilc-geometric": {"zeros": "published", "server_optimizer": "adam"},
+    "fedilc-inter-geo": {"zeros": "published", "server_optimizer": "adam", "fishr_reduction": "sum"},
+    "fedilc-intra-geo": {"zeros": "published", "inner": "batches", "fishr_reduction": "sum"},
+    "fedilc-intra-arith": {"server_optimizer": "adam", "fishr_reduction": "sum"},
+    "fedilc-fishr": {"server_optimizer": "adam", "fishr_reduction": "sum"},
+}
+#: Methods whose published code differs from the paper in nothing that is computed, or does not exist.
+AS_THE_PAPER = {"fedavg", "fedsgd", "fedprox", "fedcir", "fedcir-reg", "fedcir-align"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_preset_computes_what_the_published_code_computes(name: str) -> None:
+    preset, plan = load(name), plan_on_digits(name)
+    for algorithm in plan.algorithms:
+        for part in algorithm.split("+"):
+            assert part in PUBLISHED or part in AS_THE_PAPER, f"say in PUBLISHED what {part}'s published code computes"
+            for field, value in PUBLISHED.get(part, {}).items():
+                assert plan.settings[algorithm][field] == value, (algorithm, field)
+    if name.startswith("fediir/"):
+        assert preset.options["partition"] == "split-published"
+    if name.startswith("fedomg/"):
+        # Two published programs: one for unseen domains, one for label skew.
+        unseen = preset.options.get("partition") is None
+        assert preset.settings["fedomg.hull"] == ("weighted" if unseen else "updates")
+        assert plan.settings["fedomg"]["weighting"] == ("samples" if unseen else "uniform")
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_preset_sets_what_has_no_effect(name: str) -> None:
+    """In at least one of its methods a setting must do something."""
+    preset, plan = load(name), plan_on_digits(name)
+    for key in preset.settings:
+        owner, _, field = key.rpartition(".")
+        if owner == "model" or key == "augment":
+            continue
+        if key == "local_epochs" and "communications" in preset.options:
+            continue  # the plan makes the schedule of it
+        having = [a for a in plan.algorithms if field in plan.settings[a] and (not owner or owner in a.split("+"))]
+        assert any(field not in plan.algorithm(a).params.idle() for a in having), key
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_preset_names_the_rule_that_it_follows(name: str) -> None:
+    comment = [line for line in text_of(name).splitlines() if line.startswith("#")]
+    assert any(
+        line.startswith("# A preset follows one rule: the paper's numbers, the published code's") for line in comment
+    )
 
 
 @pytest.mark.parametrize(

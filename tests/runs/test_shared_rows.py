@@ -1,4 +1,4 @@
-"""Rows on a shelf: what a node takes from it is what the run put there."""
+"""Rows in shared files: what a node takes from them is what the run put there."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def pictures() -> Task:
         ({}, "stay"),
     ],
 )
-def test_clients_from_the_shelf_are_the_runs_clients(options: dict[str, Any], kind: str, tmp_path: Path) -> None:
+def test_clients_from_shared_files_are_the_runs_clients(options: dict[str, Any], kind: str, tmp_path: Path) -> None:
     makers = {"toy": lambda: toy_task(3), "bytes": pictures}
     problem = makers[kind]() if kind in makers else table(tmp_path, kind)
     job = Job("fedavg", problem.domain_names[-1], 0)
     plan = make_plan(problem, algorithms=["fedavg"], **options)
     data = run_data(plan, problem, job)
-    (tmp_path / "shelf").mkdir()
-    described = SharedRows(tmp_path / "shelf").put_run("run", data, plan.augment)
+    (tmp_path / "rows").mkdir()
+    described = SharedRows(tmp_path / "rows").put_run("run", data, plan.augment)
     taken = take_population(json.loads(json.dumps(described)))
     made = Population(data.sources, data.clients)
     assert len(taken) == len(made)
@@ -72,12 +72,12 @@ def test_clients_from_the_shelf_are_the_runs_clients(options: dict[str, Any], ki
 def test_rows_that_stay_the_same_are_written_once_for_all_runs(tmp_path: Path) -> None:
     problem = toy_task(3)
     plan = make_plan(problem, algorithms=["fedavg"])
-    shelf = SharedRows(tmp_path)
+    shared = SharedRows(tmp_path)
     for seed in (0, 1, 2):
         for held_out in problem.domain_names:
             name = f"{held_out}-{seed}"
-            shelf.put_run(name, run_data(plan, problem, Job("fedavg", held_out, seed)), "none")
-            shelf.drop_run(name)
+            shared.put_run(name, run_data(plan, problem, Job("fedavg", held_out, seed)), "none")
+            shared.drop_run(name)
     assert len(list(tmp_path.iterdir())) == 2 * len(problem.domains)
     written = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert written == sum(d.x.nbytes + d.y.nbytes for d in problem.domains)
@@ -92,9 +92,9 @@ def test_the_held_out_domain_is_not_among_the_rows_that_nodes_are_told_of(tmp_pa
 
 def test_prepared_rows_are_gone_with_their_run(tmp_path: Path) -> None:
     problem = table(tmp_path, "died")
-    (tmp_path / "shelf").mkdir()
-    shelf = SharedRows(tmp_path / "shelf")
-    shelf.put_run("r", run_data(make_plan(problem, algorithms=["fedavg"]), problem, Job("fedavg", "a", 0)), "none")
-    assert list((tmp_path / "shelf").rglob("*.raw"))
-    shelf.drop_run("r")
-    assert not list((tmp_path / "shelf").rglob("*.raw"))
+    (tmp_path / "rows").mkdir()
+    shared = SharedRows(tmp_path / "rows")
+    shared.put_run("r", run_data(make_plan(problem, algorithms=["fedavg"]), problem, Job("fedavg", "a", 0)), "none")
+    assert list((tmp_path / "rows").rglob("*.raw"))
+    shared.drop_run("r")
+    assert not list((tmp_path / "rows").rglob("*.raw"))

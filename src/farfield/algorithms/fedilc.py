@@ -29,7 +29,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from farfield.algorithms.fedavg import Direction, FedAvg
@@ -37,10 +36,12 @@ from farfield.algorithms.fedilc_final_layer import (
     flat,
     keep,
     kept,
+    layers_of,
     looks,
     moments_of_rows,
     weight_and_bias,
 )
+from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import State
 from farfield.federation.client import Client
@@ -51,6 +52,7 @@ from farfield.math import (
     through_softmax,
     variance_derivatives,
     weighted_geometric_mean,
+    without_rounding_noise,
 )
 from farfield.models import Model, ModelSpec, task_loss
 
@@ -65,7 +67,8 @@ class FedILC(FedAvg):
     differences: ClassVar[tuple[str, ...]] = (
         "a real federated protocol with a second exchange; one upload cannot give the gradient of the Fishr term",
         "an exact zero is in neither sign's set; the paper's definition (one zero makes the mean zero, so a silent "
-        "ReLU freezes its weights) is zeros=paper",
+        "ReLU freezes its weights) is zeros=paper, the code's (zeros are negative, epsilon 1e-10) zeros=published",
+        "under GroupNorm, entries that are rounding noise count as exact zeros",
         "Fishr is the mean over clients as the paper writes it; the published code's sum is fishr_reduction=sum",
         "server Adam as in the published code; the paper's plain step is server_optimizer=sgd",
         "no agreement mask: with the published threshold 0 it is all ones",
@@ -76,15 +79,29 @@ class FedILC(FedAvg):
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "arithmetic"
 
     class Params(FedAvg.Params):
-        lr: float = Field(1.0, gt=0, description="factor on the gradient before the server optimizer")
-        server_optimizer: Literal["sgd", "adam", "yogi"] = Field("adam", description="what applies the direction")
-        server_lr: float = Field(3e-3, gt=0, description="η, global step size")
-        server_momentum: float = Field(0.9, ge=0, lt=1, description="β₁ of server adam")
-        server_beta2: float = Field(0.999, ge=0, lt=1, description="β₂ of server adam")
-        server_epsilon: float = Field(1e-8, gt=0, description="ε of server adam")
-        server_bias_correction: bool = Field(True, description="server adam as in torch.optim.Adam")
-        weighting: Literal["samples", "uniform"] = Field("uniform", description="weight of a client in the mean")
-        zeros: Literal["neither", "paper"] = Field("neither", description="exact zeros: in neither sign's set, or both")
+        lr: float = parameter(1.0, "factor on the gradient before the server optimizer", fixed(), gt=0)
+        server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("adam", "what applies the direction")
+        server_lr: float = parameter(3e-3, "η, global step size", log_range(1e-5, 1e-1), gt=0)
+        server_momentum: float = parameter(0.9, "β₁ of server adam", linear_range(0.0, 0.99), ge=0, lt=1)
+        server_beta2: float = parameter(0.999, "β₂ of server adam", choices(0.9, 0.99, 0.999), ge=0, lt=1)
+        server_epsilon: float = parameter(1e-8, "ε of server adam", log_range(1e-8, 1e-1), gt=0)
+        server_bias_correction: bool = parameter(True, "server adam as in torch.optim.Adam")
+        weighting: Literal["samples", "uniform"] = parameter("uniform", "weight of a client in the mean")
+        zeros: Literal["neither", "paper", "published"] = parameter(
+            "neither", "exact zeros: in neither sign's set, in both, or (published code) in the negative one"
+        )
+
+        #: Whether the method takes a geometric mean somewhere.
+        geometric: ClassVar[bool] = True
+
+        def idle(self) -> dict[str, str]:
+            # Epochs and batch size still say how many rounds there are at equal local steps.
+            unused = ("momentum", "weight_decay", "optimizer")
+            return {
+                **super().idle(),
+                **dict.fromkeys(unused, "there is one gradient per round and no local optimizer"),
+                **({} if self.geometric else {"zeros": "no geometric mean is taken"}),
+            }
 
     params: Params
 
@@ -106,15 +123,27 @@ class FedILC(FedAvg):
             model.backward(loss)
             gradient += model.gradient
             total += float(loss.detach())
-        return {"gradient": gradient, "loss": total}
+        return {"gradient": self.settle(model, gradient), "loss": total}
+
+    def settle(self, model: Model, gradients: Tensor) -> Tensor:
+        """Gradients as a geometric mean may see them: rounding noise of what GroupNorm makes zero has no sign."""
+        if not self.params.geometric or model.spec.norm != "group":
+            return gradients
+        return without_rounding_noise(gradients, layers_of(model))
 
     def updates(self, replies: Replies) -> Tensor:
         return replies.stack("gradient").mul_(-self.params.lr)
 
     def combine(self, updates: Tensor, weights: Tensor) -> Tensor:
         if self.over_clients == "geometric":
-            return weighted_geometric_mean(updates, self.params.zeros)
+            return self.geometric_mean(updates)
         return super().combine(updates, weights)
+
+    def geometric_mean(self, updates: Tensor) -> Tensor:
+        """The geometric mean of descent steps; the published rule for zeros is about gradients, which point uphill."""
+        if self.params.zeros == "published":
+            return -weighted_geometric_mean(-updates, "published")
+        return weighted_geometric_mean(updates, self.params.zeros)
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         if spec.norm in ("average", "local"):
@@ -131,8 +160,11 @@ class FedILCWithFishr(FedILC):
     penalty_weight: ClassVar[str | None] = "fishr"
 
     class Params(FedILC.Params):
-        fishr: float = Field(1.0, ge=0, description="λ, weight of the Fishr penalty")
-        fishr_reduction: Literal["mean", "sum"] = Field("mean", description="over clients: the paper's, or the code's")
+        fishr: float = parameter(1.0, "λ, weight of the Fishr penalty", log_range(1e-2, 1e3), ge=0)
+        fishr_reduction: Literal["mean", "sum"] = parameter("mean", "over clients: the paper's, or the code's")
+
+        def idle(self) -> dict[str, str]:
+            return super().idle() if self.fishr else {**super().idle(), "fishr_reduction": "fishr is 0"}
 
     params: Params
 
@@ -199,7 +231,7 @@ class FedILCWithFishr(FedILC):
             model.backward_from(look.inside, look.errors @ weight / client.samples, by_final)
             gradient += model.gradient
             total += share * float(task_loss(look.logits, look.y))
-        return {"gradient": gradient, "loss": total}, moments
+        return {"gradient": self.settle(model, gradient), "loss": total}, moments
 
     @phase(
         penalty_gradient=Sends(
@@ -238,8 +270,12 @@ class Geometric(FedILC):
     name: ClassVar[str] = "fedilc-geometric"
     server_half: ClassVar[frozenset[str]] = frozenset({"rule"})
 
+    class Params(FedILC.Params):
+        def idle(self) -> dict[str, str]:
+            return {**super().idle(), "weighting": "the geometric mean gives all clients the same weight"}
+
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
-        direction = weighted_geometric_mean(updates, self.params.zeros)
+        direction = self.geometric_mean(updates)
         return Direction(direction, {"geometric_to_arithmetic": _ratio(direction, updates)})
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
@@ -256,6 +292,9 @@ class Fishr(FedILCWithFishr):
     """Fishr with the arithmetic mean: the row that the paper calls FedCurv."""
 
     name: ClassVar[str] = "fedilc-fishr"
+
+    class Params(FedILCWithFishr.Params):
+        geometric: ClassVar[bool] = False
 
 
 @register

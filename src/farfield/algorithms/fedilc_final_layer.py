@@ -1,4 +1,4 @@
-"""What FedILC looks at: a client's rows at the final layer, and the moments of their gradients there."""
+"""What FedILC looks at: a client's rows at the final layer, the moments of their gradients there, and the layers."""
 
 from __future__ import annotations
 
@@ -79,3 +79,12 @@ def weight_and_bias(model: Model, final: Tensor) -> tuple[Tensor, Tensor]:
     weight = model.head.last.weight
     bias = final[weight.numel() :] if model.spec.head_bias else final.new_zeros(len(weight))
     return final[: weight.numel()].view_as(weight), bias
+
+
+def layers_of(model: Model) -> list[slice]:
+    """Where each layer's weight and bias lie together in the flat vector, in order."""
+    spans: dict[str, slice] = {}
+    for name, part in model.layout.slices.items():
+        layer = name.rpartition(".")[0]
+        spans[layer] = slice(spans[layer].start if layer in spans else part.start, part.stop)
+    return list(spans.values())

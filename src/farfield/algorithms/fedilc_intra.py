@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from farfield.algorithms.fedilc import FedILCWithFishr, length_ratio
 from farfield.algorithms.fedilc_final_layer import moments_of_rows
+from farfield.algorithms.parameters import parameter
 from farfield.algorithms.registry import register
 from farfield.federation.client import Client
 from farfield.math import GeometricAccumulator, GradientMoments
@@ -33,7 +33,7 @@ class OfEnvironments(FedILCWithFishr):
         for x, y in client.batches(self.params.batch_size):
             loss = task_loss(model(x), y)
             model.backward(loss)
-            yield model.gradient.unsqueeze(0), loss.detach()
+            yield self.settle(model, model.gradient.unsqueeze(0)), loss.detach()
 
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         steps, examples = client.steps, client.examples
@@ -58,6 +58,9 @@ class IntraArith(OfEnvironments):
 
     name: ClassVar[str] = "fedilc-intra-arith"
 
+    class Params(FedILCWithFishr.Params):
+        geometric: ClassVar[bool] = False
+
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         size = self.params.batch_size
         equal = size == 0 or size >= client.samples or client.samples % size == 0
@@ -74,9 +77,12 @@ class IntraGeo(OfEnvironments):
     name: ClassVar[str] = "fedilc-intra-geo"
 
     class Params(FedILCWithFishr.Params):
-        inner: Literal["batches", "samples"] = Field(
-            "batches", description="environments inside a client: mini-batches (published code) or samples (paper)"
+        inner: Literal["batches", "samples"] = parameter(
+            "batches", "environments inside a client: mini-batches (published code) or samples (paper)"
         )
+
+        def idle(self) -> dict[str, str]:
+            return {**super().idle(), **({} if self.inner == "batches" else {"batch_size": "inner is samples"})}
 
     params: Params
 
@@ -85,7 +91,7 @@ class IntraGeo(OfEnvironments):
             yield from super()._environments(client, model)
             return
         for x, y in client.sweep(client.training, SAMPLES_AT_ONCE):
-            rows = _per_sample_gradients(model, x, y)
+            rows = self.settle(model, _per_sample_gradients(model, x, y))
             with torch.no_grad():
                 yield rows, task_loss(model(x), y, reduction="sum")
 

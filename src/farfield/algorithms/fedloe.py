@@ -15,13 +15,13 @@ Stage 1, rounds 1 … R₁: FedAvg on the rows that are not for tuning. Stage 2,
 
 r is nothing here, and IRM, V-REx or Fish in `fedloe_penalised.py`; `math.HeadMixture` has the formulas. Heads are
 linear, so that mixing heads is mixing predictions, and (11) has as many unknowns as there are clients: it is solved by
-Newton's method.
+Newton's method, or by the few steps from p of the paper (`phi_solver=sgd`) or its published code (`phi_solver=adam`).
 
-Differs from the paper in: (11) is solved to its optimum instead of by a few SGD steps with weight decay 5e-4; instead
-there is a ridge on φ − p, without which there is no optimum where the tuning rows are separable; IRM averages over
-clients instead of adding up, and Fish over pairs; V-REx is the variance of the clients' risks (section 2.1), and that
-of the losses inside a client (appendix C.1) is `variance=within`; groups are clients, the published code's are domains
-(`groups=domains`); local steps are FedAvg's, though a tenth of the rows is set aside.
+Differs from the paper in: (11) is solved to its optimum by default; there is a ridge on φ − p then, without which
+there is no optimum where the tuning rows are separable; few steps are on all tuning rows at once, not on mini-batches;
+IRM averages over clients instead of adding up, and Fish over pairs; V-REx is the variance of the clients' risks
+(section 2.1), and that of the losses inside a client (appendix C.1) is `variance=within`; groups are clients, the
+published code's are domains (`groups=domains`); local steps are FedAvg's, though a tenth of the rows is set aside.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from math import ceil
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.parameters import choices, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import State
 from farfield.federation.client import Batch, Client
@@ -58,33 +59,70 @@ class FedLOE(FedAvg):
     family: ClassVar[str] = "ensemble"
     paper: ClassVar[str] = "FedLOE: Federated Domain Generalization via Locally Overfit Ensemble, under review, 2023"
     differences: ClassVar[tuple[str, ...]] = (
-        "φ's problem is solved to its optimum instead of by a few SGD steps",
-        "a ridge on φ − p instead of weight decay: without it there is no optimum where tuning rows are separable",
+        "φ's problem is solved to its optimum; the paper's few SGD steps are phi_solver=sgd, the code's Adam "
+        "phi_solver=adam",
+        "few steps are on all tuning rows at once; the published code takes mini-batches of two domains",
+        "a ridge on φ − p beside the optimum: without it there is none where tuning rows are separable",
         "penalties are means over clients (Fish: over pairs), so that λ does not depend on their number",
         "λ of IRM and V-REx is 1; the paper's 100 was for a few SGD steps and is too much for the optimum",
-        "a φ that predicts next to nothing, which satisfies IRM and V-REx, is refused: the mean, and an event",
+        "a φ that predicts next to nothing, which satisfies IRM and V-REx, is refused: the shares (or, where these do "
+        "worse than predicting nothing, the φ of least risk), and an event",
         "groups are clients as in eq. 11; the published code's are domains: groups=domains",
         "local steps are FedAvg's, although the tuning rows are not trained on",
     )
     phases: ClassVar[tuple[str, ...]] = ("train", "train_head", "predict_tuning")
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"stage2": 0.0, "tuning": 0.0}
     regularizer: ClassVar[Regularizer] = "none"
+    #: Size and decay of φ's steps where nothing is set: table 5 of the paper, and the published configurations.
+    published_steps: ClassVar[Mapping[str, tuple[float, float]]] = {"sgd": (0.05, 5e-4), "adam": (0.01, 0.0)}
 
     class Params(FedAvg.Params):
-        tuning: float = Field(0.1, ge=0, lt=1, description="share of a client's rows set aside for fitting φ")
-        stage2: float = Field(0.25, ge=0, lt=1, description="share of the rounds, the last ones, that are stage 2")
-        head_epochs: int | None = Field(None, ge=1, description="E₂, head epochs of a round; as in stage 1 by default")
-        head_lr: float | None = Field(None, gt=0, description="step size of the heads; lr by default")
-        head_optimizer: Literal["sgd", "adam"] | None = Field(None, description="of the heads; optimizer by default")
-        head_weight_decay: float | None = Field(None, ge=0, description="of the heads; weight_decay by default")
-        groups: Literal["clients", "domains"] = Field("clients", description="what φ's objective compares")
-        ridge: float = Field(0.05, ge=0, description="ρ, weight of ρ/2 ‖φ − p‖² beside the risk")
+        tuning: float = parameter(
+            0.1, "share of a client's rows set aside for fitting φ", choices(0.1, 0.2), ge=0, lt=1
+        )
+        stage2: float = parameter(
+            0.25, "share of the rounds, the last ones, that are stage 2", choices(0.1, 0.25, 0.5), ge=0, lt=1
+        )
+        head_epochs: int | None = parameter(
+            None, "E₂, head epochs of a round; as in stage 1 by default", choices(1, 5, 20), ge=1
+        )
+        head_lr: float | None = parameter(None, "step size of the heads; lr by default", log_range(1e-4, 1.0), gt=0)
+        head_optimizer: Literal["sgd", "adam"] | None = parameter(None, "of the heads; optimizer by default")
+        head_weight_decay: float | None = parameter(
+            None, "of the heads; weight_decay by default", log_range(1e-6, 1e-2), ge=0
+        )
+        groups: Literal["clients", "domains"] = parameter("clients", "what φ's objective compares")
+        ridge: float = parameter(0.05, "ρ, weight of ρ/2 ‖φ − p‖² beside the risk", log_range(1e-3, 1.0), ge=0)
+        phi_solver: Literal["exact", "sgd", "adam"] = parameter(
+            "exact", "φ's optimum, or a few steps from p: the paper's SGD, or the published code's Adam"
+        )
+        phi_steps: int = parameter(
+            10, "steps of phi_solver=sgd or adam, each on all tuning rows", choices(5, 20, 100), ge=1
+        )
+        phi_lr: float | None = parameter(
+            None,
+            "their size; by default 0.05 with sgd, 0.01 with adam (0.001 in fedloe-rex)",
+            log_range(1e-4, 1.0),
+            gt=0,
+        )
+        phi_weight_decay: float | None = parameter(
+            None, "their coupled L2 weight; by default 5e-4 with sgd, 0 with adam", log_range(1e-6, 1e-2), ge=0
+        )
 
         @model_validator(mode="after")
         def _something_to_tune_on(self) -> Any:
             if self.stage2 and not self.tuning:
                 raise ValueError("stage 2 fits φ on tuning rows; set tuning over 0, or stage2=0 to go without")
             return self
+
+        def idle(self) -> dict[str, str]:
+            if not self.stage2:
+                own = set(type(self).model_fields) - set(FedAvg.Params.model_fields) - {"stage2", "tuning"}
+                return {**super().idle(), **dict.fromkeys(sorted(own), "stage2 is 0")}
+            if self.phi_solver == "exact":
+                steps = ("phi_steps", "phi_lr", "phi_weight_decay")
+                return {**super().idle(), **dict.fromkeys(steps, "phi_solver is exact, which makes no such steps")}
+            return {**super().idle(), "ridge": f"phi_solver is {self.phi_solver}, which has weight decay instead"}
 
     params: Params
 
@@ -168,7 +206,7 @@ class FedLOE(FedAvg):
     # The server half of stage 2.
 
     def fit(self, answers: Replies, shares: Tensor) -> tuple[Tensor, dict[str, float], list[str]]:
-        """φ, what is recorded of it, and notes; the heads' shares do for φ where there is no better one."""
+        """φ, what is recorded of it, and notes; where no φ can be used, the problem's reference is taken."""
         sound = Replies(tuple(r for r in answers if _fits(r, len(shares))))
         notes = [f"client {r.client}'s predictions do not fit the heads" for r in answers if r not in sound.replies]
         if not sound:
@@ -176,8 +214,9 @@ class FedLOE(FedAvg):
         problem = self.problem(sound, shares)
         phi, doubt = self.solve(problem)
         if doubt:
-            phi = shares
-            notes.append(f"{doubt}; the heads' shares were taken for φ")
+            phi = problem.reference
+            taken = "the heads' shares were" if phi is problem.centre else "the φ of least risk was"
+            notes.append(f"{doubt}; {taken} taken for φ")
         values = {"penalty": problem.penalty_value(phi), "tuning_loss": problem.risk(phi)}
         values |= {"tuning_loss_before": problem.risk(shares), "phi_min": phi.min(), "phi_max": phi.max()}
         return phi, {name: float(value) for name, value in values.items()}, notes
@@ -197,10 +236,17 @@ class FedLOE(FedAvg):
 
     def solve(self, problem: HeadMixture) -> tuple[Tensor, str]:
         """φ, and why it cannot be used, if so."""
-        found = problem.solve(getattr(self.params, "anneal", 0))
-        if not found.converged:
-            return found.x, f"no minimum in φ was found (gradient {found.gradient_norm:.1e})"
-        return found.x, "the φ found predicts next to nothing" if problem.collapsed(found.x) else ""
+        p = self.params
+        if p.phi_solver == "exact":
+            found = problem.solve(getattr(p, "anneal", 0))
+            if not found.converged:
+                return found.x, f"no minimum in φ was found (gradient {found.gradient_norm:.1e})"
+            return found.x, "the φ found predicts next to nothing" if problem.collapsed(found.x) else ""
+        lr, decay = self.published_steps[p.phi_solver]
+        lr = lr if p.phi_lr is None else p.phi_lr
+        decay = decay if p.phi_weight_decay is None else p.phi_weight_decay
+        phi = problem.descend(p.phi_solver, p.phi_steps, lr, decay, getattr(p, "meta_lr", 1.0))
+        return phi, "φ's steps led away from the clients' labels" if problem.collapsed(phi) else ""
 
 
 def _fits(reply: Reply, heads: int) -> bool:

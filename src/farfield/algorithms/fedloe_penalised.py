@@ -12,30 +12,38 @@ With f = Σ_c φ_c ŷ_c, R_c its risk on client c's tuning rows, and C clients:
 
 All have a bad way out: IRM and V-REx are zero where φ = 0 predicts nothing, Fish's inner products are large where
 everybody is wrong. A φ that gives up more than half of what the shares gain over predicting nothing is refused, and the
-shares are taken. Fish's λ is small: sequential steps of size α correspond to λ = α(C−1)/4.
+shares are taken (`HeadMixture.collapsed`). Fish's λ is small: sequential steps of size α correspond to λ = α(C−1)/4.
+
+With `phi_solver=sgd` or `adam`, φ makes few steps from p instead. IRM and V-REx then stand λ = 100, the paper's. Fish
+makes its own sequential steps, in the order of the clients, and follows them by `meta_lr`; λ has no part in it.
 
 Differs from the paper in: see `fedloe.py`; λ is 1, because the paper's 100, meant for a few SGD steps, gives away most
-of the risk when the problem is solved; Fish is solved as the penalty of appendix C.1, and the published sequential
-steps, which depend on the order of the clients, are `passes`.
+of the risk when the problem is solved; Fish is solved as the penalty of appendix C.1 unless there are steps; λ does not
+grow over the first ten steps, as it does in the published code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from pydantic import Field
-from torch import Tensor
-
 from farfield.algorithms.fedloe import FedLOE, Regularizer
+from farfield.algorithms.parameters import choices, log_range, parameter
 from farfield.algorithms.registry import register
-from farfield.math import HeadMixture, fish_step
 
 
 class Penalised(FedLOE.Params):
     """What all penalties share."""
 
-    lam: float = Field(1.0, ge=0, description="λ, weight of the penalty; 0 gives fedloe-erm")
-    anneal: int = Field(1, ge=0, description="steps in which λ grows, from φ's optimum without it; 0 starts at p")
+    lam: float = parameter(1.0, "λ, weight of the penalty; 0 gives fedloe-erm", log_range(1e-2, 1e3), ge=0)
+    anneal: int = parameter(
+        1, "steps in which λ grows, from φ's optimum without it; 0 starts at p", choices(0, 1, 5), ge=0
+    )
+
+    def idle(self) -> dict[str, str]:
+        if self.phi_solver != "exact":
+            return {"anneal": f"phi_solver is {self.phi_solver}, whose steps all have the whole λ", **super().idle()}
+        return super().idle() if self.lam else {"anneal": "lam is 0", **super().idle()}
 
 
 @register
@@ -55,9 +63,13 @@ class FedLOEREx(FedLOE):
 
     name: ClassVar[str] = "fedloe-rex"
     regularizer: ClassVar[Regularizer] = "rex"
+    published_steps: ClassVar[Mapping[str, tuple[float, float]]] = {"sgd": (0.05, 5e-4), "adam": (0.001, 0.0)}
 
     class Params(Penalised):
-        variance: Literal["between", "within"] = Field("between", description="of the clients' risks, or inside each")
+        variance: Literal["between", "within"] = parameter("between", "of the clients' risks, or inside each")
+
+        def idle(self) -> dict[str, str]:
+            return super().idle() if self.lam else {"variance": "lam is 0", **super().idle()}
 
 
 @register
@@ -68,18 +80,12 @@ class FedLOEFish(FedLOE):
     regularizer: ClassVar[Regularizer] = "fish"
 
     class Params(Penalised):
-        lam: float = Field(0.05, ge=0, description="λ, weight of the inner products; 0 gives fedloe-erm")
-        passes: int = Field(0, ge=0, description="this many of Fish's own sequential steps instead of the optimum")
-        step: float = Field(0.05, gt=0, description="size of a sequential step")
-        meta_lr: float = Field(0.05, gt=0, description="how far φ follows the steps on all clients")
+        lam: float = parameter(0.05, "λ, weight of the inner products; 0 gives fedloe-erm", log_range(1e-2, 1e3), ge=0)
+        meta_lr: float = parameter(0.05, "share of Fish's sequential steps that φ follows", log_range(1e-3, 1.0), gt=0)
+
+        def idle(self) -> dict[str, str]:
+            if self.phi_solver == "exact":
+                return {"meta_lr": "phi_solver is exact, and Fish a penalty", **super().idle()}
+            return {"lam": f"phi_solver is {self.phi_solver}, and Fish's own steps have no λ", **super().idle()}
 
     params: Params
-
-    def solve(self, problem: HeadMixture) -> tuple[Tensor, str]:
-        if not self.params.passes:
-            return super().solve(problem)
-        phi, p = problem.centre, self.params
-        by_group = [lambda at, g=g: problem.group_gradients(at)[g] for g in range(len(problem.weights))]
-        for _ in range(p.passes):
-            phi = fish_step(phi, by_group, p.step, p.meta_lr)
-        return phi, "Fish's steps led away from the clients' labels" if problem.collapsed(phi) else ""

@@ -9,9 +9,10 @@ a client's update is largest. It needs no more communication than the client met
 The problem is convex, over one weight a client, and solved from the Gram matrix of the updates to a certified gap.
 
 Differs from the paper in: the direction is added (eq. 17 subtracts it, which would ascend with Δ_u = θ_u − θ); the
-hull is of the raw updates and g_FL their weighted mean; the published code divides by 1 + κ² (`rescale=1+kappa^2`) and
-stops after 20 steps of a heuristic (`solver=paper`); its global step size 0.05 or 0.5 is `server_lr`, 1 here, so that
-κ = 0 is the client method itself.
+hull is of the raw updates and g_FL their weighted mean, while the published code for unseen domains multiplies updates
+by the clients' weights and takes the uniform mean (`hull=weighted`); all published code divides by 1 + κ²
+(`rescale=1+kappa^2`) and stops after 20 steps of a heuristic (`solver=paper`); the global step size 0.05 or 0.5 is
+`server_lr`, 1 here, so that κ = 0 is the client method itself.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
 from torch import Tensor
 
 from farfield.algorithms.fedavg import Direction, FedAvg
+from farfield.algorithms.parameters import linear_range, parameter
 from farfield.algorithms.registry import register
 from farfield.math import Matching, matching_direction
 
@@ -38,21 +39,34 @@ class FedOMG(FedAvg):
         "the direction is added; eq. 17 subtracts it and would ascend",
         "the convex problem is solved exactly; the published 20-step loop is solver=paper",
         "no division by 1 + κ²; the published code's is rescale=1+kappa^2",
-        "raw updates and their weighted mean, with global step size 1, so that κ = 0 is the client method",
+        "raw updates and their weighted mean, with global step size 1, so that κ = 0 is the client method; the "
+        "published code for unseen domains weighs updates first and takes a step U times smaller: hull=weighted",
         "where the matched direction vanishes (a client that did not move), g_FL is taken and an event recorded",
     )
     server_half: ClassVar[frozenset[str]] = frozenset({"rule"})
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"kappa": 0.0}
 
     class Params(FedAvg.Params):
-        kappa: float = Field(0.5, ge=0, description="κ, search radius in lengths of the client method's own step")
-        solver: Literal["exact", "paper"] = Field("exact", description="to a certified gap, or the published 20 steps")
-        rescale: Literal["none", "1+kappa^2", "1+kappa"] = Field("none", description="what the direction is divided by")
+        kappa: float = parameter(
+            0.5, "κ, search radius in lengths of the client method's own step", linear_range(0.0, 0.9), ge=0
+        )
+        solver: Literal["exact", "paper"] = parameter("exact", "to a certified gap, or the published 20 steps")
+        rescale: Literal["none", "1+kappa^2", "1+kappa"] = parameter("none", "what the direction is divided by")
+        hull: Literal["updates", "weighted"] = parameter(
+            "updates", "what is matched: the updates, or p_u times each with the uniform mean, a step U times smaller"
+        )
+
+        def idle(self) -> dict[str, str]:
+            unused = () if self.kappa else ("solver", "rescale")
+            return {**super().idle(), **dict.fromkeys(unused, "kappa is 0")}
 
     params: Params
 
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
         p = self.params
+        if p.hull == "weighted":
+            # Σ p_u Δ_u is the sum of what is matched, and its mean what the code takes for g_FL.
+            updates, reference = updates * weights.unsqueeze(1).to(updates.dtype), reference / len(updates)
         matched = matching_direction(updates, weights, p.kappa, p.solver, reference, p.rescale)
         diagnostics = {
             "worst_inner_product": matched.worst,

@@ -127,7 +127,24 @@ def params_of(name: str) -> type[FedAvg.Params]:
             if field_name not in base.model_fields and taken is not None and repr(taken) != repr(field):
                 raise AlgorithmError(f"'{name}' cannot work: the parameter '{field_name}' is in both parts")
             fields[field_name] = (field.annotation, field)
-    return create_model(f"{name} parameters", __base__=client.Params, **fields)
+    return create_model(f"{name} parameters", __base__=_idle_of_both(client, servers, base), **fields)
+
+
+def _idle_of_both(
+    client: type[FedAvg], servers: tuple[type[FedAvg], ...], base: type[FedAvg.Params]
+) -> type[FedAvg.Params]:
+    """The client's parameters, whose `idle` leaves it to each server to say what of the server's own has no effect."""
+
+    class Params(client.Params):  # type: ignore[name-defined, misc]
+        def idle(self) -> dict[str, str]:
+            idle: dict[str, str] = super().idle()
+            for server in servers:
+                own = _own_fields(server, base)
+                said = server.Params.model_construct(**self.model_dump()).idle()
+                idle = {n: why for n, why in idle.items() if n not in own} | {n: said[n] for n in own if n in said}
+            return idle
+
+    return Params
 
 
 def _own_fields(server: type[FedAvg], base: type[BaseModel]) -> dict[str, Any]:

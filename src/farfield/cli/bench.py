@@ -34,12 +34,12 @@ from farfield.cli.option_values import Metric, comma_list, communication_list, p
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.errors import UserError
-from farfield.report.values import metric_named
 from farfield.runs import presets
-from farfield.runs.bench import BenchResult, execute
+from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_counts, folder_name, make_plan
-from farfield.runs.sweep import open_sweep
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_variants, folder_name
+from farfield.runs.result import BenchResult
+from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.open_task import has_image_files
 
@@ -62,7 +62,8 @@ def bench(
         typer.Option(
             "--algorithms",
             "-a",
-            help=f"Methods, with commas; 'a+b' puts b's server on a's clients. "
+            help="Methods, with commas; 'a+b' puts b's server on a's clients. A method can stand there several times "
+            "with other settings: fedprox:mu=0.1,weak=fedprox:mu=0.001. "
             f"Default: {','.join(DEFAULT_ALGORITHMS)}.",
             show_default=False,
         ),
@@ -116,7 +117,10 @@ def bench(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, model.head=mlp."),
+        typer.Option(
+            "--set",
+            help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, weak.mu=0.1 for a label, model.head=mlp.",
+        ),
     ] = None,
     equal_steps: Annotated[
         bool | None,
@@ -154,14 +158,14 @@ def bench(
     check_output("--json", json_file, [data])
     for option, value in (("--algorithms", algorithms), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
-            raise UserError(f"{option} is empty; leave it away for the default")
+            raise UserError(f"{option} is empty; omit it for the default")
     for path in use_file or []:
         use(path)
     if task is None and data is None and preset is None:
         raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
     name = presets.load(str(preset)).task if task is None and data is None else task
     given = {
-        "algorithms": comma_list(algorithms),
+        "algorithms": None if algorithms is None else parse_variants(algorithms),
         "held_out": comma_list(held_out),
         "seeds": None if seeds is None else seed_list(seeds),
         "rounds": rounds,
@@ -179,31 +183,34 @@ def bench(
     }
     own_rows = preset is None or _own_rows(presets.load(preset), name, data)
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
+    check_variants(chosen.options.get("algorithms"), chosen.settings)  # before data is read for them
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))
-    plan = make_plan(loaded, **chosen.options)
-    check_counts(workers, parallel, checkpoint_every)
-    metric_named(plan.kind, metric)
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
+
+    def ready(plan: Plan) -> None:
+        print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
+        if not quiet:
+            messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
+
     try:
-        with open_sweep(plan, folder, resume=resume, fresh=fresh):
-            print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
-            if not quiet:
-                messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
-            with SweepDisplay(messages, quiet) as display:
-                result = execute(
-                    plan,
-                    loaded,
-                    folder,
-                    engine=engine,
-                    workers=workers,
-                    parallel=parallel,
-                    checkpoint_every=checkpoint_every,
-                    observer=display,
-                    metric=metric,
-                )
+        with SweepDisplay(messages, quiet) as display:
+            result = run_bench(
+                loaded,
+                **chosen.options,
+                engine=engine,
+                workers=workers,
+                parallel=parallel,
+                checkpoint_every=checkpoint_every,
+                out=folder,
+                resume=resume,
+                fresh=fresh,
+                ready=ready,
+                observer=display,
+                metric=metric,
+            )
     except KeyboardInterrupt:
         messages.print(
             f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic.fields import FieldInfo
 from rich.markup import escape
 from rich.table import Table
 
 from farfield.algorithms import AlgorithmError, FedAvg, method, names, params_of, parts, use
+from farfield.algorithms.parameters import search_range
 from farfield.cli.console import output
 from farfield.errors import UserError
 from farfield.federation.phase import Sends, phases_of
@@ -164,11 +167,22 @@ def _size(sends: Sends, layout: Layout) -> str:
     return " × ".join(sizes)
 
 
+#: The columns of the parameter table: what each prints of a parameter's name and field.
+_PARAMETER_COLUMNS: dict[str, Callable[[str, FieldInfo], str]] = {
+    "name": lambda name, field: name,
+    "default": lambda name, field: str(field.default),
+    "search": lambda name, field: str(search_range(field) or "–"),
+    "meaning": lambda name, field: field.description or "",
+}
+
+
 def _print_parameters(algorithm: str) -> None:
     output.print("\n[bold]Parameters[/] (--set name=value)")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "default", "meaning"):
-        table.add_column(column)
+    output.print(_parameter_table(algorithm))
+
+
+def _parameter_table(algorithm: str) -> Table:
+    table = Table(*_PARAMETER_COLUMNS, box=None, pad_edge=False, header_style="bold")
     for name, field in params_of(algorithm).model_fields.items():
-        table.add_row(name, str(field.default), field.description or "")
-    output.print(table)
+        table.add_row(*(cell(name, field) for cell in _PARAMETER_COLUMNS.values()))
+    return table

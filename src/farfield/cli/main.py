@@ -1,4 +1,4 @@
-"""The `farfield` command."""
+"""The `farfield` command. The module of a subcommand is imported when the subcommand runs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,57 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from farfield.cli import bench, catalogue, certs, data, deployment, report
-from farfield.cli import evaluate as evaluating
-from farfield.cli import train as training
-from farfield.cli.console import messages
+from farfield.cli.lazy_command import LazyCommand
 from farfield.errors import UserError
 
 #: No space, over the quota, a file larger than allowed.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+#: In the order of `farfield --help`: what a user types, where it is, the first paragraph of its help.
+COMMANDS = (
+    (
+        "bench",
+        "farfield.cli.bench:bench",
+        "Compare methods on domains they never saw: leave one domain out, for every method, domain and seed.",
+    ),
+    (
+        "train",
+        "farfield.cli.train:train",
+        "Train one method on all domains and write a model folder: weights and a card.",
+    ),
+    (
+        "predict",
+        "farfield.cli.train:predict",
+        "Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image.",
+    ),
+    (
+        "evaluate",
+        "farfield.cli.evaluate:evaluate",
+        "Measure a trained model on a labelled new site: accuracy with its 95 % interval, and every other metric.",
+    ),
+    ("report", "farfield.cli.report:report", "Write the report of a bench, finished or not, and print its table."),
+    ("list", "farfield.cli.catalogue:list_", "List algorithms, tasks, presets or engines."),
+    (
+        "show",
+        "farfield.cli.catalogue:show",
+        "Show a method's card (paper, phases, what leaves a client, parameters, differences), or a preset's settings.",
+    ),
+    (
+        "server",
+        "farfield.cli.deployment:server",
+        "Run a federation across sites, on Flower: wait for them, train, write a model folder.",
+    ),
+    ("client", "farfield.cli.deployment:client", "Join a federation with this site's data, which stays here."),
+    ("data", "farfield.cli.data:app", "Which data sets are here; bring them in, get them, check them."),
+    (
+        "certs",
+        "farfield.cli.certs:app",
+        "Make a development CA, the server's certificate, and a key pair for each site.",
+    ),
+)
 
 app = typer.Typer(
     name="farfield",
@@ -27,17 +68,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(bench.bench)
-app.command()(training.train)
-app.command()(training.predict)
-app.command()(evaluating.evaluate)
-app.command()(report.report)
-app.command("list")(catalogue.list_)
-app.command()(catalogue.show)
-app.add_typer(data.app, name="data")
-app.command()(deployment.server)
-app.command()(deployment.client)
-app.add_typer(certs.app, name="certs")
 
 
 @app.callback(invoke_without_command=True)
@@ -49,31 +79,42 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
+def command_line() -> TyperGroup:
+    """Return the `farfield` command with all its subcommands."""
+    group = get_group(app)
+    for name, source, help in COMMANDS:
+        group.add_command(LazyCommand(name, source, help))
+    return group
+
+
 def run() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2; an interruption is 130."""
     try:
-        app()
+        command_line()()
     except UserError as error:
-        messages.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
+        _complain(str(error))
         sys.exit(2)
     except BrokenPipeError:
         # The reader of our output went away (a pager, `head`); Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        messages.print(f"[bold red]error:[/] {_plain(error.strerror)}: {_plain(error.filename)}", highlight=False)
+        _complain(f"{error.strerror}: {error.filename}", soft_wrap=False)
         sys.exit(2)
     except OSError as error:  # a full disk, say: not the user's mistake, but no traceback helps either
         what = f"'{error.filename}': {error.strerror}" if error.filename is not None else str(error)
         way_out = "; make room, then bench and train go on with --resume" if error.errno in NO_ROOM else ""
-        messages.print(
-            f"[bold red]error:[/] {_plain(what)}{way_out}; what was recorded is kept", highlight=False, soft_wrap=True
-        )
+        _complain(f"{what}{way_out}; what was recorded is kept")
         sys.exit(1)
     except KeyboardInterrupt:
-        messages.print("interrupted")
+        print("interrupted", file=sys.stderr)
         sys.exit(130)
 
 
-def _plain(text: object) -> str:
-    return escape(str(text))
+def _complain(sentence: str, *, soft_wrap: bool = True) -> None:
+    """Print an error. Rich is imported here, because a command without an error may not need it."""
+    from rich.markup import escape
+
+    from farfield.cli.console import messages
+
+    messages.print(f"[bold red]error:[/] {escape(sentence)}", highlight=False, soft_wrap=soft_wrap)

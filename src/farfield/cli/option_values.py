@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from farfield.errors import UserError
+from farfield.runs.variants import parse_value
 
 Metric = Annotated[
     str | None,
@@ -55,12 +55,5 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set takes key=value, not '{pair}'")
-        settings[key.strip()] = _value(value.strip())
+        settings[key.strip()] = parse_value(value.strip())
     return settings
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

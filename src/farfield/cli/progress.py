@@ -1,4 +1,4 @@
-"""A sweep as it goes: one bar for all of it, and a line for each run under way."""
+"""A sweep as it goes: one bar for all of it, and one line per run under way."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Heartbeat:
 
 
 class SweepDisplay:
-    """Live progress on a terminal; a line a finished run elsewhere (a log file, CI). Use it as a context manager."""
+    """Live progress on a terminal; one line per finished run in a log. Use it as a context manager."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet
@@ -99,14 +99,12 @@ class SweepDisplay:
         self._done = self._jobs = 0
 
     def __enter__(self) -> SweepDisplay:
-        if self._live:
-            self._bars.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
+        if self._live and self._total is not None:
             self._bars.stop()
 
     def begin(self, total: int, done: int) -> None:
@@ -114,6 +112,8 @@ class SweepDisplay:
         if done and not self._quiet:
             self._console.print(f"{done} of {total} runs are there already; {total - done} to go")
         self._total = self._bars.add_task("[bold]all runs[/]", total=total, completed=done, figures="")
+        if self._live:
+            self._bars.start()
 
     def progress(self, progress: RunProgress) -> None:
         if not self._live:

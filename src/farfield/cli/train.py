@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -38,6 +39,7 @@ from farfield.cli.option_values import communication_list, parse_settings
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.records.atomic import write_atomic
+from farfield.runs.plan import check_variants
 from farfield.runs.rounds import Progress as RunProgress
 from farfield.trained.model_folder import load_model
 from farfield.trained.training import train as train_model
@@ -55,7 +57,9 @@ def train(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
-    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="A method, or a composition 'a+b'.")] = "fedavg",
+    algorithm: Annotated[
+        str, typer.Option("--algorithm", "-a", help="A method, a composition 'a+b', or a variant: fedprox:mu=0.1.")
+    ] = "fedavg",
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
     communications: Annotated[
         str | None,
@@ -79,6 +83,7 @@ def train(
         use(path)
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     given = parse_settings(settings or [])
+    check_variants(algorithm, given)  # before data is read for it
     loaded = find_task(task, data, options, features, image_size, given)
     bar = bars(messages, disable=not messages.is_terminal)
     line = bar.add_task(escape(f"{algorithm} on {loaded.name}"), total=rounds, figures="", start=False)
@@ -107,7 +112,7 @@ def train(
             workers=workers,
             checkpoint_every=checkpoint_every,
             resume=resume,
-            ready=lambda _: print_reading(loaded, ()),
+            ready=lambda plan: print_reading(replace(loaded, notes=plan.notes), ()),
             watch=watch,
         )
     except KeyboardInterrupt:

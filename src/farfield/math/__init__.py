@@ -5,7 +5,7 @@ from farfield.math.control_variates import control_update, server_control_update
 from farfield.math.domain_split import order_of_clients, share_rows, split_domains
 from farfield.math.fairness import Fairness, fairness
 from farfield.math.gaussian import class_gaussians, gaussian_kl
-from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean
+from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean, without_rounding_noise
 from farfield.math.gradient_alignment import AlignedHead, aligned_cross_entropy
 from farfield.math.head_gradients import (
     GradientMoments,
@@ -81,5 +81,6 @@ __all__ = [
     "vrex_penalty",
     "weighted_geometric_mean",
     "weighted_mean",
+    "without_rounding_noise",
     "yogi_step",
 ]

@@ -6,21 +6,30 @@ For one coordinate, the positive and the negative entries are averaged geometric
 
 The paper puts an exact zero into both sets, so that one zero makes the coordinate zero (a logical AND).
 `zeros="neither"` leaves zeros out of both sets, while they still count in E. Both are odd: the mean of −g is minus
-the mean of g, bit for bit. No epsilon enters a logarithm, so entries of 1e-30 keep their size; the published code
-adds 1e-10 and files zeros under the negative entries, which is neither odd nor right for small gradients.
+the mean of g, bit for bit. No epsilon enters their logarithms, so entries of 1e-30 keep their size.
+
+`zeros="published"` is the authors' code: zeros are in the negative set, and log(|g| + 1e-10) takes the place of
+log |g|. It is not odd: [4, 0, 0, 0] gives 1 and [−4, 0, 0, 0] gives −4.5e-8; a column of zeros gives −1e-10.
+
+An entry counts on one side or the other by its sign, however small it is. Entries that are zero in exact arithmetic and
+rounding noise in floating point must not count at all: see `without_rounding_noise`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import threshold
 
-Zeros = Literal["paper", "neither"]
+Zeros = Literal["paper", "neither", "published"]
 
+#: What the published code adds to |g| before it takes the logarithm.
+_PUBLISHED_EPSILON = 1e-10
+#: An entry below this many roundings of its layer's largest entry has no sign of its own.
+_ROUNDINGS = 64
 
 #: Columns that are looked at together; more of them would not stay in the processor's cache.
 _AT_ONCE = 1 << 14
@@ -42,8 +51,8 @@ class GeometricAccumulator:
     """
 
     def __init__(self, size: int, zeros: Zeros = "paper") -> None:
-        if zeros not in ("paper", "neither"):
-            raise ValueError(f"zeros must be 'paper' or 'neither', got {zeros!r}")
+        if zeros not in get_args(Zeros):
+            raise ValueError(f"zeros must be one of {', '.join(get_args(Zeros))}, got {zeros!r}")
         self.rows = 0
         self._zeros = zeros
         self._size = size
@@ -51,7 +60,7 @@ class GeometricAccumulator:
         self._waiting = torch.empty(0, size)
         self._count = 0
         #: Of the rows that are gone: the sum of log |g| of the positive and of the negative entries, how many entries
-        #: are not zero, and how many more of them are positive than negative.
+        #: are in either set, and how many more of them are positive than negative.
         self._logs = torch.zeros(2, size, dtype=torch.float64)
         # In float32 whole numbers are exact up to 16 million rows.
         self._members, self._balance = torch.zeros(2, size, dtype=torch.float32)
@@ -75,7 +84,7 @@ class GeometricAccumulator:
     def _fold(self) -> None:
         """Take the rows that wait into the sums, some columns at a time."""
         for part in self._parts() if self._count else ():
-            for total, more in zip(self._sums(part), _sums_of(self._waiting[: self._count, part]), strict=True):
+            for total, more in zip(self._sums(part), self._sums_of(self._waiting[: self._count, part]), strict=True):
                 total += more
         self._count = 0
 
@@ -88,7 +97,7 @@ class GeometricAccumulator:
         for part in self._parts():
             sums = self._sums(part)
             if self._count:
-                sums = tuple(map(torch.add, sums, _sums_of(self._waiting[: self._count, part])))
+                sums = tuple(map(torch.add, sums, self._sums_of(self._waiting[: self._count, part])))
             mean[part] = self._mean(*sums)
         return mean
 
@@ -109,6 +118,9 @@ class GeometricAccumulator:
     def _sums(self, part: slice) -> tuple[Tensor, ...]:
         return self._logs[:, part], self._members[part], self._balance[part]
 
+    def _sums_of(self, rows: Tensor) -> tuple[Tensor, ...]:
+        return _published_sums_of(rows) if self._zeros == "published" else _sums_of(rows)
+
 
 def _sums_of(rows: Tensor) -> tuple[Tensor, ...]:
     """What `GeometricAccumulator` adds up, of at most `_TOGETHER` rows."""
@@ -118,6 +130,19 @@ def _sums_of(rows: Tensor) -> tuple[Tensor, ...]:
     # Entries of the other sign, and zeros, become a factor of 1; NaN stays.
     sides = threshold(rows, 0.0, 1.0), threshold(-rows, 0.0, 1.0)
     return torch.stack([_log_of_product(side) for side in sides]), members, balance
+
+
+def _published_sums_of(rows: Tensor) -> tuple[Tensor, ...]:
+    """As `_sums_of`, by the published code: whatever is not positive is negative, and an epsilon is added."""
+    rows = rows.double()
+    positive = rows > 0.0
+    balance = torch.where(positive, 1.0, -1.0).sum(dim=0)
+    # NaN is not positive, and stays NaN on the negative side.
+    sizes = rows.abs() + _PUBLISHED_EPSILON
+    one = torch.ones((), dtype=torch.float64)
+    sides = torch.where(positive, sizes, one), torch.where(positive, one, sizes)
+    logs = torch.stack([side.prod(dim=0).log_() for side in sides])
+    return logs, torch.full_like(balance, float(len(rows))), balance
 
 
 def _log_of_product(factors: Tensor) -> Tensor:
@@ -130,7 +155,30 @@ def weighted_geometric_mean(grads: Tensor, zeros: Zeros = "paper") -> Tensor:
     """FedILC's weighted geometric mean over the rows of an (environments, d) matrix, in the dtype of `grads`.
 
     `zeros="paper"`: one exact zero in a column makes its mean zero. `zeros="neither"`: zeros join neither sign's set.
+    `zeros="published"`: zeros join the negative set, so that it matters that the rows are gradients and not steps.
     """
     accumulator = GeometricAccumulator(grads.shape[1], zeros)
     accumulator.add(grads)
     return accumulator.result().to(grads.dtype)
+
+
+@torch.no_grad()
+def without_rounding_noise(grads: Tensor, layers: Sequence[slice]) -> Tensor:
+    """Gradients, one per row or a single one, with exact zeros in place of entries that are rounding noise.
+
+    Below a normalisation by an example's own statistics (GroupNorm), some derivatives are zero in exact arithmetic: by
+    the bias of a channel that is a group of its own, or by everything below groups of which only the mean is used. In
+    floating point such derivatives are what is left of terms that cancel, one to some forty roundings of them, and
+    their sign means nothing. `layers` are the columns of each layer's weight and bias together. An entry is noise where
+    it is at most 64 roundings (ε of the dtype) of the largest entry of its layer in its row, and a whole layer is noise
+    where its largest entry is that small beside the largest of the row.
+    """
+    rows = grads.reshape(-1, grads.shape[-1]).clone()
+    roundings = _ROUNDINGS * torch.finfo(rows.dtype).eps
+    sizes = rows.abs()
+    largest = sizes.amax(dim=1, keepdim=True)
+    for layer in layers:
+        of_layer = sizes[:, layer].amax(dim=1, keepdim=True)
+        noise = sizes[:, layer] <= roundings * of_layer
+        rows[:, layer].masked_fill_(noise | (of_layer <= roundings * largest), 0.0)
+    return rows.view_as(grads)

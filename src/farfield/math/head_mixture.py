@@ -6,8 +6,9 @@ fitted on predictions alone, and has one entry a client.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -16,8 +17,9 @@ from torch.nn import functional as F
 
 from farfield.math.averaging import ordered_sum
 from farfield.math.head_gradients import residuals
-from farfield.math.invariance import fish_inner_product, vrex_penalty
+from farfield.math.invariance import fish_inner_product, fish_step, vrex_penalty
 from farfield.math.newton import Minimum, newton_minimum
+from farfield.math.server_step import Slots, adam_step, sgd_step
 
 Penalty = Literal["none", "irm", "rex", "rex-within", "fish"]
 
@@ -126,9 +128,68 @@ class HeadMixture:
             x = annealed.x
         return min(annealed, direct, key=lambda m: (not m.converged, self.collapsed(m.x), m.value))
 
+    def descend(
+        self, optimizer: Literal["sgd", "adam"], steps: int, lr: float, weight_decay: float = 0.0, meta_lr: float = 1.0
+    ) -> Tensor:
+        """φ after a few optimizer steps from φ₀ on all tuning rows: how FedLOE was published.
+
+        Each step follows the gradient of Σ_g p(g) R_g + λ r. There is no ridge: few steps and the decay towards zero
+        (coupled, as in `torch.optim`) keep φ small. With "fish", each of the `steps` is one of Fish's own: an optimizer
+        step on every group's risk in turn, of which φ goes the share `meta_lr`; λ has no part in it.
+        """
+        slots: Slots = {}
+
+        def step(phi: Tensor, gradient: Tensor) -> Tensor:
+            nonlocal slots
+            if optimizer == "sgd":
+                phi, slots = sgd_step(phi, -gradient, slots, lr, weight_decay=weight_decay)
+            else:
+                phi, slots = adam_step(phi, -gradient, slots, lr, 0.9, 0.999, 1e-8, True, weight_decay)
+            return phi
+
+        def of_group(group: int) -> Callable[[Tensor], Tensor]:
+            return lambda phi: self.group_gradients(phi)[group]
+
+        phi, groups = self.centre, [of_group(group) for group in range(len(self.weights))]
+        for _ in range(steps):
+            if self.penalty == "fish":
+                phi = fish_step(phi, groups, step, meta_lr)
+            else:
+                phi = step(phi, self._gradient(phi))
+        return phi
+
+    @cached_property
+    def reference(self) -> Tensor:
+        """The φ without a penalty that others are measured by, and that is taken where they are refused.
+
+        It is φ₀, unless φ₀ does worse than predicting nothing (heads that are sure and wrong): then it is the φ of the
+        least risk, if that one does better than φ₀.
+        """
+        if bool(self.risk(self.centre) <= self._nothing):
+            return self.centre
+        # Convex without the penalty. From φ = 0, because at φ₀ logits can be so large that no curvature is left.
+        least = newton_minimum(lambda phi: self.objective(phi, lam=0.0), torch.zeros_like(self.centre))
+        return least.x if least.converged and bool(self.risk(least.x) < self.risk(self.centre)) else self.centre
+
     def collapsed(self, phi: Tensor) -> bool:
-        """Whether φ bought a small penalty with more than half of what φ₀ gains over predicting nothing."""
-        return not bool(self.risk(phi) <= (self.risk(self.centre) + self.risk(torch.zeros_like(self.centre))) / 2)
+        """Whether φ bought a small penalty with the risk, and the `reference` is to be taken instead.
+
+        φ is refused where it gives up more than half of what the reference gains over predicting nothing (φ = 0). Where
+        the reference gains nothing either, φ is refused only if it has more risk than the reference. So a φ with less
+        risk than what would be taken for it is never refused, and a φ that does worse than predicting nothing is
+        accepted only where the reference does worse still.
+        """
+        taken = self.risk(self.reference)
+        return not bool(self.risk(phi) <= torch.maximum((taken + self._nothing) / 2, taken))
+
+    @property
+    def _nothing(self) -> Tensor:
+        return self.risk(torch.zeros_like(self.centre))
+
+    def _gradient(self, phi: Tensor) -> Tensor:
+        at = phi.detach().clone().requires_grad_()
+        value = self.risk(at) + self.lam * self.penalty_value(at) if self.lam else self.risk(at)
+        return torch.autograd.grad(value, at)[0]
 
     def _mixed(self, phi: Tensor) -> Tensor:
         return torch.einsum("nck,c->nk", self.predictions, phi)

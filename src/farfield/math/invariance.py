@@ -45,15 +45,21 @@ def fish_inner_product(gradients: Tensor) -> Tensor:
     return (gradients[1:] * gradients.cumsum(dim=0)[:-1]).sum()
 
 
-def fish_step(parameters: Tensor, gradients: Sequence[Callable[[Tensor], Tensor]], lr: float, meta_lr: float) -> Tensor:
-    """Fish's own first-order step: one gradient step after the other, domain by domain, then a part of the way there.
+def fish_step(
+    parameters: Tensor,
+    gradients: Sequence[Callable[[Tensor], Tensor]],
+    step: Callable[[Tensor, Tensor], Tensor],
+    meta_lr: float,
+) -> Tensor:
+    """Fish's own first-order step: one optimizer step after the other, domain by domain, then a part of the way there.
 
-    θ + meta_lr (clone − θ), where the clone has made a step of size `lr` on each domain in turn. On average over the
-    orders of the domains it descends on Σ_i R_i − lr/2 Σ_{i<j} ⟨g_i, g_j⟩, to first order in `lr`.
+    θ + meta_lr (clone − θ), where the clone has made `step(clone, gradient)` on each domain in turn. With plain steps
+    of size α it descends, on average over the orders of the domains, on Σ_i R_i − α/2 Σ_{i<j} ⟨g_i, g_j⟩, to first
+    order in α.
     """
     clone = parameters
     for gradient in gradients:
-        clone = clone - lr * gradient(clone)
+        clone = step(clone, gradient(clone))
     return parameters + meta_lr * (clone - parameters)
 
 

@@ -147,6 +147,8 @@ class Model(nn.Module):
         self.head = Head(features, spec)
         if spec.init == "xavier":
             self._start_as_xavier()
+        if spec.head_init == "kaiming":
+            self._start_head_as_kaiming()
         self.layout = self._flatten(features)
 
     def _start_as_xavier(self) -> None:
@@ -155,6 +157,12 @@ class Model(nn.Module):
                 nn.init.xavier_uniform_(layer.weight)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
+
+    def _start_head_as_kaiming(self) -> None:
+        """Weights from N(0, 2/inputs), as FedIIR's published code starts its classifier; biases as they are."""
+        for layer in self.head.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
 
     def _flatten(self, features: int) -> Layout:
         named = list(self.named_parameters())

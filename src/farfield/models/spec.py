@@ -48,6 +48,9 @@ class ModelSpec(BaseModel):
     init: Literal["torch", "xavier"] = Field(
         "torch", description="first weights of linear layers: PyTorch's own, or Xavier-uniform with zero biases"
     )
+    head_init: Literal["same", "kaiming"] = Field(
+        "same", description="first weights of the head's layers: as init says, or Kaiming-normal (fan-in, for ReLU)"
+    )
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after each hidden layer of the featurizer")
 
     weights: str = Field(

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from farfield.errors import UserError
+from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Domain, Task
 
 
@@ -13,7 +14,7 @@ class ProtocolError(UserError):
     """An evaluation that cannot be done as asked, in one sentence."""
 
 
-def held_out_domains(task: Task, chosen: Sequence[str] | None) -> tuple[str, ...]:
+def held_out_domains(task: Task | TaskOutline, chosen: Sequence[str] | None) -> tuple[str, ...]:
     """The domains to hold out one by one; all of them when none is named."""
     names = task.domain_names
     if len(names) < 2:

@@ -1,10 +1,30 @@
-"""The names of the files in a bench's folder, for whoever writes them and whoever reads them."""
+"""The files in a bench's folder, for whoever writes them and whoever reads them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from farfield.records.run import RecordsError
+
 #: The plan.
 BENCH = "bench.toml"
+#: The format of the plan's file, which it names. Format 1 has no number and no variants: methods go by name alone.
+FORMAT = 2
 #: The summary of the data that was read; a bench of an older version has none.
 DATA = "data.json"
 #: In a run's folder: why the run failed.
 FAILURE = "failure.json"
+
+
+def format_of(plan: Mapping[str, Any], folder: Path) -> int:
+    """Return the format of a plan that was read back; one of a later version is refused."""
+    number: int = plan.get("format", 1)
+    if number > FORMAT:
+        raise RecordsError(
+            f"'{folder}' holds a bench in format {number}, of a later version; farfield {version('farfield')} reads "
+            f"formats 1 to {FORMAT}, so install a newer one"
+        )
+    return number

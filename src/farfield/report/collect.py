@@ -14,7 +14,7 @@ from typing import Any
 
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
-from farfield.records.bench_folder import BENCH, DATA, FAILURE
+from farfield.records.bench_folder import BENCH, DATA, FAILURE, format_of
 from farfield.records.sealed import count_look, open_sealed
 from farfield.tasks.summary import DataSummary
 
@@ -32,7 +32,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything a reader can ask of a bench: plan, a row and a curve a run, what failed, how often it was opened."""
+    """All that a bench holds: its plan, one row and one curve per run, what failed, how often it was opened.
+
+    The plan has its `variants`, and their labels as `algorithms`.
+    """
 
     folder: Path
     plan: dict[str, Any]
@@ -49,7 +52,7 @@ def collect(folder: Path, purpose: str) -> Sweep:
     """Read a sweep and choose by every rule of its plan. `purpose` goes into the count of looks."""
     if not (folder / BENCH).exists():
         raise RecordsError(f"there is no bench in '{folder}'; give the folder that --out named")
-    plan = read_config(folder / BENCH)
+    plan = _plan(read_config(folder / BENCH), folder)
     looks = count_look(folder, purpose)
     rows, curves, failures, events = [], [], [], []
     found = 0
@@ -69,7 +72,7 @@ def collect(folder: Path, purpose: str) -> Sweep:
         curve = Curve(**identity, rounds=run.rounds(), target=open_sealed(path))
         curves.append(curve)
         try:
-            rows.append({**run.result, "selection": _select(plan, curve, path)})
+            rows.append({**_made_with(plan, curve), **run.result, "selection": _select(plan, curve, path)})
         except ValueError as error:  # a run that diverged has no round to choose
             failures.append({**identity, "error": str(error)})
     expected = len(plan["algorithms"]) * len(plan["held_out"]) * len(plan["seeds"])
@@ -77,6 +80,21 @@ def collect(folder: Path, purpose: str) -> Sweep:
     domains = {name: i for i, name in enumerate(plan["held_out"])}
     rows.sort(key=lambda r: (order[r["algorithm"]], domains[r["held_out"]], r["seed"]))
     return Sweep(folder, plan, rows, curves, failures, events, expected - found, looks, _data(folder / DATA))
+
+
+def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a plan of any format as one that has `variants`, and their labels as `algorithms`."""
+    if format_of(plan, folder) == 1:
+        variants = [{"label": name, "method": name, "settings": {}} for name in plan["algorithms"]]
+    else:
+        variants = plan["variants"]
+    return {**plan, "variants": variants, "algorithms": [variant["label"] for variant in variants]}
+
+
+def _made_with(plan: dict[str, Any], curve: Curve) -> dict[str, Any]:
+    """Return a run's method and settings: the results of format 1 do not say them."""
+    method = next(v["method"] for v in plan["variants"] if v["label"] == curve.algorithm)
+    return {"method": method, "settings": plan["settings"][curve.algorithm]}
 
 
 def _data(path: Path) -> DataSummary | None:

@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 from farfield.protocol.metrics import headline
 from farfield.report.collect import Curve, Sweep
 from farfield.report.plots import Interval, Series, plot_value
-from farfield.report.results import BASELINE, ResultTable
+from farfield.report.results import ResultTable
+from farfield.report.values import baseline_of
 
 #: What one run shows at each evaluated round.
 Reading = Callable[[Curve, str], dict[int, float]]
@@ -47,10 +48,10 @@ def difference_intervals(table: ResultTable) -> list[Interval]:
     ]
 
 
-def styles(algorithms: list[str]) -> dict[str, int]:
-    """A fixed style per method: the baseline has its own, whatever its place in the plan."""
-    others = [name for name in algorithms if name != BASELINE]
-    return {BASELINE: 0, **{name: i + 1 for i, name in enumerate(others)}}
+def styles(algorithms: list[str], baseline: str | None) -> dict[str, int]:
+    """A fixed style per variant: the baseline has its own, whatever its place in the plan."""
+    others = [name for name in algorithms if name != baseline]
+    return {**({} if baseline is None else {baseline: 0}), **{name: i + 1 for i, name in enumerate(others)}}
 
 
 def _series(sweep: Sweep, reading: Reading, asked: str | None) -> list[Series]:
@@ -58,7 +59,7 @@ def _series(sweep: Sweep, reading: Reading, asked: str | None) -> list[Series]:
     metric = asked or usual
     # A domain may not define another metric at all (AUROC with one class only), and then no method has it there.
     defined = {c.held_out for c in sweep.curves if metric == usual or reading(c, metric)}
-    style = styles(sweep.plan["algorithms"])
+    style = styles(sweep.plan["algorithms"], baseline_of(sweep.plan))
     result = []
     for name in sweep.plan["algorithms"]:
         of = [c for c in sweep.curves if c.algorithm == name and c.held_out in defined]

@@ -16,7 +16,7 @@ MOST_CLASSES = 6
 
 
 def data_grid(data: DataSummary) -> Grid:
-    """A line a domain: its rows, and the share of each class or the mean of a number. The last line is all of them."""
+    """One line per domain: its rows, and the share of each class or the mean of a number. The last line is for all."""
     lines, notes = _lines(data)
     columns = [Column("domain", text=True), Column("rows"), *_label_columns(data)]
     rows = tuple((Cell(line.name), Cell(f"{line.rows:,}"), *_label_cells(line, data)) for line in lines)

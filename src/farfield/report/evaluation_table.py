@@ -1,4 +1,4 @@
-"""A model measured at new sites, as a table: a line a domain, every metric a column, and how sure the first is."""
+"""A model measured at new sites, as a table: one line per domain, one column per metric, and how sure the first is."""
 
 from __future__ import annotations
 

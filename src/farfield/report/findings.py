@@ -34,7 +34,7 @@ def findings(sweep: Sweep, table: ResultTable) -> list[str]:
     baseline = next((line for line in table.lines if line.algorithm == table.baseline), None)
     aside = [] if table.higher_is_better else ["lower is better"]
     if baseline is not None and baseline is not best and baseline.complete:
-        aside.append(f"FedAvg: {with_unit(table.metric, _mean(baseline))}")
+        aside.append(f"{table.baseline_name}: {with_unit(table.metric, _mean(baseline))}")
     if aside:
         sentence += f" ({'; '.join(aside)})"
     compared, more = _comparison(table, baseline)
@@ -73,9 +73,9 @@ def _comparison(table: ResultTable, baseline: ResultLine | None) -> tuple[str, l
     if not others:
         return "no other federated method was run", []
     if not baseline.runs:
-        return "FedAvg has no result to compare with", []
+        return f"{table.baseline_name} has no result to compare with", []
     if not baseline.finite:
-        return "FedAvg diverged on a held-out domain, so nothing can be compared with it", []
+        return f"{table.baseline_name} diverged on a held-out domain, so nothing can be compared with it", []
     by_verdict: dict[str, list[ResultLine]] = {}
     for line in others:
         verdict = line.difference.verdict if line.difference is not None else "too few to say"
@@ -89,13 +89,13 @@ def _comparison(table: ResultTable, baseline: ResultLine | None) -> tuple[str, l
         groups = [("better", better), ("worse", worse)]
         first = " and ".join(_beyond_chance(table, word, lines) for word, lines in groups if lines)
         if same:
-            more.append(f"{_named(same)} {_do(same)} not differ from FedAvg beyond chance.")
+            more.append(f"{_named(same)} {_do(same)} not differ from {table.baseline_name} beyond chance.")
     elif len(same) > 1 and len(same) == len(others):
-        first = "no method differs from FedAvg beyond chance"
+        first = f"no method differs from {table.baseline_name} beyond chance"
     elif same:
-        first = f"{_named(same)} {_do(same)} not differ from FedAvg beyond chance"
+        first = f"{_named(same)} {_do(same)} not differ from {table.baseline_name} beyond chance"
     else:
-        first = "there are too few results to say whether any method differs from FedAvg"
+        first = f"there are too few results to say whether any method differs from {table.baseline_name}"
         unclear = []
     if diverged:
         more.append(f"{_named(diverged)} diverged on a held-out domain and cannot be compared.")
@@ -110,7 +110,7 @@ def _beyond_chance(table: ResultTable, word: str, lines: Sequence[ResultLine]) -
     points = " points" if is_percent(table.metric) else ""
     sizes = [metric_value(table.metric, abs(line.difference.mean)) for line in lines if line.difference is not None]
     verb = "is" if len(lines) == 1 else "are"
-    return f"{_named(lines)} {verb} {word} than FedAvg beyond chance (by {listed(sizes)}{points})"
+    return f"{_named(lines)} {verb} {word} than {table.baseline_name} beyond chance (by {listed(sizes)}{points})"
 
 
 def _caveats(sweep: Sweep) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farfield.protocol.metrics import HIGHER_IS_BETTER
@@ -129,6 +130,12 @@ def setting(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " × ".join(setting(v) for v in value) if value else "none"
     return public(str(value))
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings in one line, as they are typed: 'mu=0.1, optimizer=adam'."""
+    typed = ((key, value if isinstance(value, str) else json.dumps(value)) for key, value in settings.items())
+    return ", ".join(f"{key}={public(value)}" for key, value in typed)
 
 
 def public(text: str) -> str:

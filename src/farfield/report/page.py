@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from importlib.metadata import version
@@ -23,7 +23,17 @@ from farfield.report.curves import VALIDATED, difference_intervals, held_out_cur
 from farfield.report.data import data_grid
 from farfield.report.diagnostics import diagnostics_table
 from farfield.report.findings import findings, main_rule
-from farfield.report.formats import MISSING, is_percent, metric_label, plural, printable, public, rule_label, setting
+from farfield.report.formats import (
+    MISSING,
+    is_percent,
+    metric_label,
+    plural,
+    printable,
+    public,
+    rule_label,
+    setting,
+    settings_text,
+)
 from farfield.report.grid import Cell, Column, Grid
 from farfield.report.plots import Range, curves, differences
 from farfield.report.results import ResultTable
@@ -99,6 +109,8 @@ def render_report(sweep: Sweep, today: date, metric: str | None = None) -> str:
         plan=_plan(plan),
         model=_model(plan["model"]),
         norm=_norm(plan["model"]),
+        variants=_variants(plan["variants"]),
+        baseline=main.baseline_name,
         shared=_shared(plan["settings"]),
         own=_own(plan["settings"]),
         failures=_failures(sweep),
@@ -161,20 +173,20 @@ def _difference_figure(table: ResultTable) -> Figure:
     if table.baseline is None:
         return Figure(None, "FedAvg was not run, so there is nothing to take differences to.")
     if not rows:
-        return Figure(None, "No method has a finite difference to FedAvg, so there is none to show.")
+        return Figure(None, f"No method has a finite difference to {table.baseline_name}, so there is none to show.")
     label = metric_label(table.metric, table.kind)
     unit = ", points" if is_percent(table.metric) else ""
     side = "Right" if table.higher_is_better else "Left"
     svg = differences(
         rows,
-        title=f"Differences in {label} to FedAvg",
-        x_label=f"{label} minus FedAvg's{unit}",
+        title=f"Differences in {label} to {table.baseline_name}",
+        x_label=f"{label} minus {table.baseline_name}'s{unit}",
         metric=table.metric,
         identity="differences",
     )
     caption = (
-        f"{side} of zero is better than FedAvg. Dot and line: mean and 95 % interval; a filled dot is beyond chance "
-        "after Holm's correction."
+        f"{side} of zero is better than {table.baseline_name}. Dot and line: mean and 95 % interval; a filled "
+        "dot is beyond chance after Holm's correction."
     )
     if any(row.marks for row in rows):
         caption += " Small dots: each held-out domain."
@@ -203,6 +215,15 @@ def _norm(model: Mapping[str, Any]) -> tuple[str, str]:
     """The norm policy and what it means, for a client that was never there too."""
     norm = model.get("norm", "none")
     return norm, NORM_POLICIES.get(norm, "a policy that this version of farfield does not know")
+
+
+def _variants(variants: Sequence[Mapping[str, Any]]) -> Grid | None:
+    """What each variant is: its method and its own settings. None when all are methods under their own names."""
+    if all(v["label"] == v["method"] and not v["settings"] for v in variants):
+        return None
+    rows = tuple((Cell(v["label"]), Cell(v["method"]), Cell(settings_text(v["settings"]) or MISSING)) for v in variants)
+    columns = (Column("variant", text=True), Column("method", text=True), Column("own settings", text=True))
+    return Grid("Variants", columns, rows)
 
 
 def _shared(settings: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -82,7 +82,7 @@ class Range:
 def curves(
     series: Sequence[Series], axis: Range, *, title: str, x_label: str, y_label: str, metric: str, identity: str
 ) -> str:
-    """A curve a method with its name at the end of it, and a band where a spread is known. Values are in plot units."""
+    """One curve per variant with its name at its end, and a band where a spread is known. Values are in plot units."""
     names = {s.name: shortened(s.name, _LABEL) for s in series}
     right = 22 + max((text_width(n) for n in names.values()), default=0)
     height = max(300.0, 90 + _LINE * len(series))
@@ -123,7 +123,7 @@ def curves(
 
 
 def differences(rows: Sequence[Interval], *, title: str, x_label: str, metric: str, identity: str) -> str:
-    """A line a method: dot, interval, and a faint dot for each domain. Zero is the baseline."""
+    """One line per variant: dot, interval, and a faint dot for each domain. Zero is the baseline."""
     left = 14 + max((text_width(shortened(r.name, _LABEL)) for r in rows), default=0)
     row_height = 30.0
     top, height = 12.0, 12 + row_height * len(rows) + 50

@@ -1,4 +1,4 @@
-"""The result table: a line a method, with what a reader must know to read its numbers.
+"""The result table: one line per variant, with what a reader must know to read its numbers.
 
 Every number keeps its unit: a mean over held-out domains has an interval over domains, a mean over one domain has an
 interval over seeds, and the table says which.
@@ -7,6 +7,7 @@ interval over seeds, and the table says which.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,10 +27,9 @@ from farfield.report.formats import (
     p_value,
     plural,
     rule_label,
+    settings_text,
 )
 from farfield.report.grid import Cell, Column, Grid, Tone
-
-BASELINE = "fedavg"
 
 _VERDICTS: dict[str, tuple[str, Tone]] = {
     "better": ("better", "better"),
@@ -41,7 +41,10 @@ _VERDICTS: dict[str, tuple[str, Tone]] = {
 
 @dataclass(frozen=True)
 class ResultLine:
-    """One method. `domains` holds a summary over seeds per held-out domain, None where no run finished."""
+    """One variant; `algorithm` is its label.
+
+    `domains` holds a summary over seeds per held-out domain, None where no run finished.
+    """
 
     algorithm: str
     domains: dict[str, Summary | None]
@@ -57,12 +60,22 @@ class ResultLine:
     runs: int
     failed: int
     missing: int
+    #: The variant's method, and what was set for this variant alone.
+    method: str
+    settings: Mapping[str, Any]
     #: Not a federated method: what pooled data, or no federation at all, would give.
     reference: bool = False
 
     @property
     def finite(self) -> bool:
         return self.overall is not None and math.isfinite(self.overall.mean)
+
+    @property
+    def made_of(self) -> str:
+        """Method and own settings, where the label does not say them."""
+        if self.algorithm.startswith(f"{self.method}:") or (self.algorithm == self.method and not self.settings):
+            return ""
+        return f"{self.method}: {settings_text(self.settings)}" if self.settings else self.method
 
     @property
     def complete(self) -> bool:
@@ -82,7 +95,7 @@ class ResultTable:
     lines: tuple[ResultLine, ...]
     #: What the interval of the overall mean is over.
     unit: Literal["domains", "seeds"]
-    #: The method that differences are to; None when the bench does not have it.
+    #: The label of the variant that differences are to; None when the bench has no FedAvg.
     baseline: str | None
     #: What else must be said of the metric or the domains, a sentence each.
     remarks: tuple[str, ...] = ()
@@ -91,8 +104,13 @@ class ResultTable:
     def higher_is_better(self) -> bool:
         return HIGHER_IS_BETTER[self.metric]
 
+    @property
+    def baseline_name(self) -> str:
+        """The baseline in running text."""
+        return "FedAvg" if self.baseline in (None, "fedavg") else str(self.baseline)
+
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A flat dict a method, ready for `pandas.DataFrame`. Accuracies are shares of one, None is not known."""
+        """One flat dict per variant, ready for `pandas.DataFrame`. Accuracies are shares of one, None is not known."""
         return [self._record(line) for line in self.lines]
 
     def render(self, width: int = 100) -> RichTable:
@@ -130,7 +148,8 @@ class ResultTable:
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
-        details = ["reference"] * line.reference + [f"{line.runs} of {expected} runs"] * (line.runs < expected)
+        details = [line.made_of] * bool(line.made_of) + ["reference"] * line.reference
+        details += [f"{line.runs} of {expected} runs"] * (line.runs < expected)
         cells = [Cell(line.algorithm, ", ".join(details)), self._summary_cell(line.overall, "interval")]
         if self.baseline is not None:
             cells += self._difference_cells(line)
@@ -190,7 +209,7 @@ class ResultTable:
     def _difference_notes(self) -> list[str]:
         of = [line.difference for line in self.lines if line.difference is not None]
         if self.baseline is None:
-            return [f"{BASELINE} was not run, so no differences are shown."]
+            return ["fedavg was not run, so no differences are shown."]
         if not of:
             return []
         notes = []
@@ -239,6 +258,8 @@ class ResultTable:
         overall, difference = line.overall, line.difference
         record: dict[str, Any] = {
             "algorithm": line.algorithm,
+            "method": line.method,
+            "settings": settings_text(line.settings),
             "rule": rule_label(self.rule),
             "metric": self.metric,
             "mean": overall.mean if overall else None,

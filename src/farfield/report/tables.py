@@ -24,13 +24,15 @@ from farfield.report.formats import (
     rule_label,
 )
 from farfield.report.grid import Cell, Column, Grid, Table
-from farfield.report.results import BASELINE, ResultLine, ResultTable
+from farfield.report.results import ResultLine, ResultTable
 from farfield.report.values import (
     METRICS,
     Key,
+    baseline_of,
     check_rule,
     domain_summaries,
     is_reference,
+    methods,
     metric_values,
     overall_summary,
     undefined_domains,
@@ -64,19 +66,20 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
     metric, held_out, remarks = _leading(sweep, rule, metric)
     values = metric_values(sweep, rule, metric)
     algorithms = list(plan["algorithms"])
-    baseline = BASELINE if BASELINE in algorithms else None
+    method_of, baseline = methods(plan), baseline_of(plan)
     of_baseline = values[baseline] if baseline is not None else {}
     comparable = {a: v for a, v in values.items() if a != baseline and v.keys() & of_baseline.keys()}
     # References are no candidates: they must not weaken what is said of the methods that are.
     differences: dict[str, Difference] = {}
     for reference in (False, True):
-        family = {a: v for a, v in comparable.items() if is_reference(a) is reference}
+        family = {a: v for a, v in comparable.items() if is_reference(method_of[a]) is reference}
         differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric]) if family else {}
     whole = len(held_out) * len(plan["seeds"])
     for name, difference in differences.items():
         # Runs that failed are seldom the easy ones: no verdict from the survivors alone.
         if len(values[name]) < whole or len(of_baseline) < whole:
             differences[name] = replace(difference, verdict="too few to say")
+    own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
     lines = []
     for name in algorithms:
         by_domain = domain_summaries(values[name], held_out)
@@ -96,7 +99,9 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 runs=runs,
                 failed=failed,
                 missing=len(held_out) * len(plan["seeds"]) - runs - failed,
-                reference=is_reference(name),
+                reference=is_reference(method_of[name]),
+                method=method_of[name],
+                settings=own[name],
             )
         )
     return ResultTable(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from farfield.algorithms import method, names
 from farfield.errors import UserError
 from farfield.protocol.statistics import Summary, summary
 from farfield.report.collect import Sweep
+
+#: The method that the others are compared with.
+BASELINE = "fedavg"
 
 METRICS = {
     "classification": ("accuracy", "macro_f1", "loss", "auroc", "average_precision", "ece", "brier"),
@@ -81,6 +86,17 @@ def overall_summary(values: dict[Key, float], domains: tuple[str, ...]) -> Summa
     return summary(s.mean for s in domain_summaries(values, domains).values() if s is not None)
 
 
-def is_reference(algorithm: str) -> bool:
+def methods(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return the method of each variant by label."""
+    return {variant["label"]: variant["method"] for variant in plan["variants"]}
+
+
+def baseline_of(plan: Mapping[str, Any]) -> str | None:
+    """Return the label of what differences are to: 'fedavg', else the first variant of FedAvg, else None."""
+    having = [label for label, name in methods(plan).items() if name == BASELINE]
+    return BASELINE if BASELINE in having else next(iter(having), None)
+
+
+def is_reference(name: str) -> bool:
     """Whether a method is a reference (pooled data, clients alone) and so not a result of federated learning."""
-    return algorithm in names() and method(algorithm).family == "reference"
+    return name in names() and method(name).family == "reference"

@@ -1,4 +1,4 @@
-"""A run's whole state as named tensors, and back: what a checkpoint holds."""
+"""Turn the state of a run, its clients' state included, into the named tensors of a checkpoint, and back."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ ClientStates = Mapping[int, Mapping[str, Tensor]]
 
 
 def to_tensors(state: State, clients: ClientStates) -> dict[str, Tensor]:
+    """Name every tensor of the server's state and of what the clients keep between rounds."""
     return {
         "model/parameters": state.model.parameters,
         "model/buffers": state.model.buffers,
@@ -24,7 +25,7 @@ def to_tensors(state: State, clients: ClientStates) -> dict[str, Tensor]:
 
 
 def from_tensors(fresh: State, tensors: Mapping[str, Tensor], round: int) -> tuple[State, dict[int, dict[str, Tensor]]]:
-    """The state that was saved, on top of a fresh one of the same method, and what the clients kept."""
+    """Return the saved state, on top of a fresh one of the same method, and what the clients kept."""
     slots: dict[str, Tensor] = {}
     extras: dict[str, Tensor] = {}
     clients: dict[int, dict[str, Tensor]] = {}

@@ -1,77 +1,105 @@
-"""The engines that a bench or a training can be made on, by name."""
+"""The engines that a bench or a training can be made on.
+
+An engine is opened once for the runs of a plan, because starting one can take seconds. Opened, it makes a federation
+for each run.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Protocol
 
-from farfield.runs.single_run import EngineFactory, local
-from farfield.runs.plan import Plan
+from farfield.algorithms import FedAvg
+from farfield.federation.engine import Engine
+from farfield.federation.local import LocalFederation
+from farfield.federation.population import Population
+from farfield.models import Model
+from farfield.runs.plan import Job, Plan
+from farfield.runs.run_data import RunData
 from farfield.runs.settings import PlanError
 from farfield.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class BenchEngine:
-    """An engine as a sweep sees it: opened once, then one federation after the other is made on it."""
+class PreparedRun:
+    """A run that can start: its method, its model, its rows and its clients."""
+
+    plan: Plan
+    job: Job
+    algorithm: FedAvg
+    model: Model
+    data: RunData
+    population: Population
+
+
+class RunEngine(Protocol):
+    """An opened engine. `name` is for the record."""
+
+    @property
+    def name(self) -> str: ...
+
+    def federation(self, run: PreparedRun) -> Engine:
+        """Make the federation of a run's clients; it is closed when the run ends."""
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """All clients on this machine, in this process or in so many workers. It needs no opening."""
+
+    workers: int = 1
+    name: str = "local"
+
+    def federation(self, run: PreparedRun) -> Engine:
+        return LocalFederation(
+            run.algorithm,
+            run.model,
+            run.population,
+            seed=run.job.seed,
+            workers=min(self.workers, len(run.population)),
+            quorum=run.plan.quorum,
+            deadline=run.plan.deadline,
+        )
+
+
+@dataclass(frozen=True)
+class EngineEntry:
+    """An engine in the list of engines: known without importing what it needs."""
 
     name: str
     summary: str
-    #: What must be installed for it.
-    needs: tuple[str, ...]
-    extra: str
+    #: Packages that must be installed for it, and the extra of farfield that installs them.
+    needs: tuple[str, ...] = ()
+    extra: str = ""
     #: Whether several runs may be made at the same time, each in its process.
-    parallel: bool
-    #: Processes that share the clients of a run, when nobody says how many.
-    workers: Callable[[], int]
-    open: Callable[[Plan, Task, int], AbstractContextManager[EngineFactory]]
+    parallel: bool = True
 
     @property
     def available(self) -> bool:
         return all(find_spec(package) is not None for package in self.needs)
 
 
-def _open_local(plan: Plan, task: Task, workers: int) -> AbstractContextManager[EngineFactory]:
-    return nullcontext(local(workers))
-
-
-def _open_flower(plan: Plan, task: Task, workers: int) -> AbstractContextManager[EngineFactory]:
-    from farfield.runs.simulation.engine import simulated  # Flower and Ray are imported when they are asked for
-
-    return simulated(plan, task, workers)
-
-
 ENGINES = {
-    engine.name: engine
-    for engine in (
-        BenchEngine(
-            "local",
-            "all clients on this machine, in one process or in N workers of one thread each",
-            needs=(),
-            extra="",
-            parallel=True,
-            workers=lambda: 1,
-            open=_open_local,
-        ),
-        BenchEngine(
+    entry.name: entry
+    for entry in (
+        EngineEntry("local", "all clients on this machine, in one process or in N workers of one thread each"),
+        EngineEntry(
             "flower",
             "Flower's simulation: every exchange is messages between a server and nodes, which Ray's processes run",
             needs=("flwr", "ray"),
             extra="sim",
             parallel=False,
-            workers=lambda: os.cpu_count() or 1,
-            open=_open_flower,
         ),
     )
 }
 
 
-def engine_named(name: str) -> BenchEngine:
-    """The engine of that name, which is installed; a sentence otherwise."""
+def engine_named(name: str) -> EngineEntry:
+    """Return the engine of that name, which is installed; raise a sentence otherwise."""
     if name not in ENGINES:
         near = difflib.get_close_matches(name, ENGINES, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"there are {' and '.join(ENGINES)}"
@@ -91,13 +119,17 @@ def check_engine(name: str, parallel: int | None) -> None:
     if parallel is not None and parallel > 1 and not engine.parallel:
         raise PlanError(
             f"on the engine '{name}' one run is made after the other, its clients shared by --workers processes; "
-            f"leave --parallel {parallel} away"
+            f"omit --parallel {parallel}"
         )
 
 
 @contextmanager
-def open_engine(name: str, plan: Plan, task: Task, workers: int | None) -> Iterator[EngineFactory]:
-    """An engine for the runs of a plan, until they are made."""
-    engine = engine_named(name)
-    with engine.open(plan, task, workers if workers is not None else engine.workers()) as factory:
-        yield factory
+def open_engine(name: str, plan: Plan, task: Task, workers: int | None) -> Iterator[RunEngine]:
+    """Open an engine for the runs of a plan. `workers` are processes that share the clients of a run."""
+    if engine_named(name).name == "local":
+        yield LocalEngine(workers if workers is not None else 1)
+        return
+    from farfield.runs.simulation.engine import open_simulation  # imports Flower and Ray
+
+    with open_simulation(plan, task, workers if workers is not None else os.cpu_count() or 1) as engine:
+        yield engine

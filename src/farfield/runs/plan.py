@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,9 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict
 
 from farfield.algorithms import AlgorithmError, FedAvg, build
+from farfield.models import ModelSpec, build_model
+from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
+from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.row_checks import check_rows
 from farfield.runs.settings import (
     PlanError,
@@ -26,11 +29,10 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
-from farfield.models import ModelSpec, build_model
-from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
-from farfield.protocol.selection import RULES, rule_named
+from farfield.runs.variants import AnyVariant, Variant, read_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
+from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Task
 
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
@@ -45,7 +47,10 @@ EVALUATIONS = 15
 
 @dataclass(frozen=True)
 class Job:
-    """One run. `held_out` is None when every domain trains; `inner` is one more held out, for nested selection."""
+    """One run. `held_out` is None when every domain trains; `inner` is one more held out, for nested selection.
+
+    `algorithm` is the label of a variant, under the name that records have for it.
+    """
 
     algorithm: str
     held_out: str | None
@@ -54,7 +59,7 @@ class Job:
 
     def folder(self, sweep: Path) -> Path:
         assert self.held_out is not None
-        path = sweep / "runs" / self.algorithm / folder_name(self.held_out)
+        path = sweep / "runs" / folder_name(self.algorithm, keep="+=") / folder_name(self.held_out)
         if self.inner is not None:
             path = path / f"inner-{folder_name(self.inner)}"
         return path / f"seed-{self.seed}"
@@ -64,12 +69,14 @@ class Job:
         return f"{self.algorithm}, {held_out} held out, seed {self.seed}"
 
 
-def folder_name(domain: str) -> str:
-    """A domain's name as one path part that any file system takes, whatever the name is."""
-    name = quote(domain, safe=" ").replace(".", "%2E") if domain.startswith(".") else quote(domain, safe=" ")
-    if not name or len(name) > LONGEST_NAME:
-        name = f"{name[:LONGEST_NAME]}~{hashlib.sha256(domain.encode()).hexdigest()[:12]}"
-    return name
+def folder_name(name: str, keep: str = "") -> str:
+    """Return a domain's name or a label as one path part that any file system takes; `keep` stays unquoted."""
+    quoted = quote(name, safe=f" {keep}")
+    if name.startswith("."):
+        quoted = quoted.replace(".", "%2E")
+    if not quoted or len(quoted) > LONGEST_NAME:
+        quoted = f"{quoted[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return quoted
 
 
 class Plan(BaseModel):
@@ -81,11 +88,11 @@ class Plan(BaseModel):
     #: The hash of the task's data: a bench does not go on with other data than it began with.
     data: str
     kind: str
-    algorithms: tuple[str, ...]
+    variants: tuple[Variant, ...]
     held_out: tuple[str, ...]
     seeds: tuple[int, ...]
     rounds: int
-    #: Rounds of each method: more for one that makes a single step a round, so that local steps are equal.
+    #: Rounds by label: more for a method that makes a single step per round, so that local steps are equal.
     rounds_of: dict[str, int]
     partition: str
     clients: int | None
@@ -99,11 +106,20 @@ class Plan(BaseModel):
     #: What is done to the images of training batches.
     augment: str = NONE
     model: ModelSpec
+    #: All parameters by label, resolved.
     settings: dict[str, dict[str, Any]]
-    #: What the reader of the data did on its own account.
+    #: What a user should know before the runs: how the data was read, settings without effect.
     notes: tuple[str, ...] = ()
 
-    def jobs(self, task: Task) -> Iterator[Job]:
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The variants' labels."""
+        return tuple(variant.label for variant in self.variants)
+
+    def variant(self, label: str) -> Variant:
+        return next(variant for variant in self.variants if variant.label == label)
+
+    def jobs(self, task: Task | TaskOutline) -> Iterator[Job]:
         """All runs, so ordered that a part of them is already a fair comparison."""
         nested = any(RULES[r].needs_inner for r in self.rules)
         for seed in self.seeds:
@@ -115,12 +131,13 @@ class Plan(BaseModel):
                             if inner != held_out:
                                 yield Job(algorithm, held_out, seed, inner)
 
-    def every(self, name: str) -> int:
-        """Rounds between evaluations of a method: as many evaluations for all."""
-        return self.evaluate_every * self.rounds_of[name] // self.rounds
+    def every(self, label: str) -> int:
+        """Rounds between evaluations of a variant: as many evaluations for all."""
+        return self.evaluate_every * self.rounds_of[label] // self.rounds
 
-    def algorithm(self, name: str) -> FedAvg:
-        return build(name, self.settings[name], self.rounds_of[name])
+    def algorithm(self, label: str) -> FedAvg:
+        """Build the method of a variant with its settings."""
+        return build(self.variant(label).method, self.settings[label], self.rounds_of[label])
 
     def spec_for(self, algorithm: FedAvg) -> ModelSpec:
         """The model with what this method needs of it."""
@@ -131,13 +148,14 @@ class Plan(BaseModel):
     def job_config(self, job: Job) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
-            mode="json", exclude={"algorithms", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
+            mode="json", exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
         )
         return {
             **config,
             "rounds": self.rounds_of[job.algorithm],
             "evaluate_every": self.every(job.algorithm),
             "algorithm": job.algorithm,
+            "method": self.variant(job.algorithm).method,
             "held_out": job.held_out,
             "inner": job.inner,
             "seed": job.seed,
@@ -145,11 +163,29 @@ class Plan(BaseModel):
             "model": self.spec_for(self.algorithm(job.algorithm)).model_dump(mode="json"),
         }
 
+    def facts(self, job: Job) -> dict[str, Any]:
+        """What a run's result says besides what happened: the task, the normalisation, the method and its settings."""
+        return {
+            "task": self.task,
+            "norm": self.model.norm,
+            "method": self.variant(job.algorithm).method,
+            "settings": self.settings[job.algorithm],
+        }
+
+
+def check_variants(
+    algorithms: AnyVariant | Iterable[AnyVariant] | None, settings: Mapping[str, Any] | None
+) -> tuple[Variant, ...]:
+    """Return the variants; refuse them, or settings that are for none, before any data is read."""
+    variants = read_variants(algorithms or DEFAULT_ALGORITHMS)
+    sort_settings({key: value for key, value in (settings or {}).items() if key != "augment"}, variants)
+    return variants
+
 
 def make_plan(
-    task: Task,
+    task: Task | TaskOutline,
     *,
-    algorithms: Sequence[str] | None = None,
+    algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     held_out: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
@@ -168,23 +204,26 @@ def make_plan(
 ) -> Plan:
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
-    `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step a
+    An outline in place of a task gives the same plan without the checks that need rows; `equal_steps` needs them too.
+    `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step per
     round (FedSGD, FedILC) as many rounds as the others make steps.
     `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
     """
+    rows = task if isinstance(task, Task) else None
+    task = task.outline() if isinstance(task, Task) else task
     try:
-        chosen = tuple(dict.fromkeys(algorithms or DEFAULT_ALGORITHMS))
+        variants = read_variants(algorithms or DEFAULT_ALGORITHMS)
         settings = dict(settings or {})
         augment = augmentation(task, settings.pop("augment", None))
-        model_settings, method_settings = sort_settings(settings, chosen)
+        model_settings, given = sort_settings(settings, variants)
         if communications is not None and not isinstance(communications, int) and rounds is not None:
-            raise PlanError("epochs given as communications say how many rounds there are; leave rounds away")
+            raise PlanError("epochs given as communications say how many rounds there are; omit rounds")
         rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         by_epochs = communications is not None
-        resolved = {name: resolve(name, task.defaults, method_settings[name], by_epochs) for name in chosen}
+        resolved = {v.label: resolve(v.method, task.defaults, given[v.label], by_epochs) for v in variants}
         budget = local_epochs_in_all(communications, rounds)
         if communications is not None:
-            rounds, resolved = synchronise(communications, rounds, resolved, method_settings)
+            rounds, resolved = synchronise(communications, rounds, variants, resolved, given)
         if partition is None and clients is None:
             # Together or not at all: a hundred clients suit this task's own partition only.
             partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
@@ -192,13 +231,13 @@ def make_plan(
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
         plan = Plan(
             task=task.name,
-            data=" ".join(part for part in (task.data_hash, task.fingerprint) if part),
+            data=task.data,
             kind=task.kind,
-            algorithms=chosen,
+            variants=variants,
             held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
             seeds=seed_numbers(seeds),
             rounds=rounds,
-            rounds_of=dict.fromkeys(chosen, rounds),
+            rounds_of=dict.fromkeys(resolved, rounds),
             partition=partition or ("split" if clients is not None else "domain"),
             clients=clients,
             cohort=cohort,
@@ -213,16 +252,23 @@ def make_plan(
             notes=task.notes,
         )
         _check_representation(plan, model_settings)
-        validated = _check_against(plan, task)
-        plan = plan.model_copy(update={"notes": (*plan.notes, *_validation_notes(plan, task, validated))})
+        _check_models(plan)
+        if rows is None:
+            _check_outline(plan, task)
+            few: tuple[str, ...] = ()
+        else:
+            few = _validation_notes(plan, _check_rows(plan, rows))
+        plan = plan.model_copy(update={"notes": (*plan.notes, *few, *_idle_notes(plan, given))})
         if equal_steps:
-            plan = _with_equal_steps(plan, task, budget)
+            plan = _with_equal_steps(plan, rows, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
         raise error if isinstance(error, PlanError) else PlanError(_sentence(error)) from error
     return plan
 
 
-def _with_equal_steps(plan: Plan, task: Task, budget: Callable[[Any], int]) -> Plan:
+def _with_equal_steps(plan: Plan, task: Task | None, budget: Callable[[Any], int]) -> Plan:
+    if task is None:
+        raise PlanError("equal local steps are counted in rows, which are elsewhere; set equal_steps=False")
     made = make_clients(
         source_domains(task, plan.held_out[:1]),
         partition=Partition.parse(plan.partition),
@@ -247,13 +293,26 @@ def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
         needed = plan.algorithm(name).representation
         if given.get("representation") == "plain" and needed != "plain":
             raise PlanError(
-                f"{name} needs a {needed} representation and gets one by itself; leave model.representation=plain away"
+                f"{name} needs a {needed} representation and gets one by itself; omit model.representation=plain"
             )
 
 
-def _validation_notes(plan: Plan, task: Task, rows: int) -> tuple[str, ...]:
+def _idle_notes(plan: Plan, given: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Settings that were given and change nothing with the others unchanged, a sentence each."""
+    idle = {label: plan.algorithm(label).params.idle() for label in plan.algorithms}
+    return tuple(
+        f"{label}: {key} has no effect: {idle[label][key]}"
+        for label in plan.algorithms
+        for key in given[label]
+        if key in idle[label]
+    )
+
+
+def _validation_notes(plan: Plan, rows: int) -> tuple[str, ...]:
     """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
-    if "source-validation" not in plan.rules or task.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
+    if not plan.held_out:  # a training has no other rule to compare with
+        return ()
+    if "source-validation" not in plan.rules or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
         return ()
     more = isinstance(plan.validation, float) and plan.validation < 0.3
     return (
@@ -262,40 +321,67 @@ def _validation_notes(plan: Plan, task: Task, rows: int) -> tuple[str, ...]:
     )
 
 
-def _check_against(plan: Plan, task: Task) -> int:
-    """What can only be seen with the data: rows that can be used, partitions that fit, cohorts that exist.
+def _check_models(plan: Plan) -> None:
+    for label in plan.algorithms:
+        build_model(plan.spec_for(plan.algorithm(label)), seed=0)
+
+
+def _check_rows(plan: Plan, task: Task) -> int:
+    """Refuse what only rows show: rows that cannot be used, partitions that do not fit, cohorts that cannot be drawn.
 
     Returns the number of validation rows, where it is smallest.
     """
     fewest = sum(len(domain) for domain in task.domains)
     for domain in task.domains:
         check_rows(domain, task, plan.model)
-    if "leave-one-domain-out" in plan.rules and len(task.domains) < 3:
-        raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
-    algorithms = {name: plan.algorithm(name) for name in plan.algorithms}
-    for algorithm in algorithms.values():
-        build_model(plan.spec_for(algorithm), seed=0)
     nested = "leave-one-domain-out" in plan.rules
+    if nested and len(task.domains) < 3:
+        raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
     for held_out in plan.held_out or [None]:
-        sources = source_domains(task, [held_out] if held_out is not None else [])
-        partition = Partition.parse(plan.partition)
         made = make_clients(
-            sources, partition=partition, clients=plan.clients, validation=plan.validation, seed=0, kind=task.kind
+            source_domains(task, [held_out] if held_out is not None else []),
+            partition=Partition.parse(plan.partition),
+            clients=plan.clients,
+            validation=plan.validation,
+            seed=0,
+            kind=task.kind,
         )
         fewest = min(fewest, int(made.validation_sizes.sum()))
-        if plan.cohort is not None and not 1 <= plan.cohort <= len(made):
-            raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {len(made)} clients; use 1 to {len(made)}")
         if nested and plan.cohort is not None and plan.clients is None and plan.cohort >= len(made):
             raise PlanError(
                 f"the rule 'leave-one-domain-out' trains inner runs with {len(made) - 1} clients, too few for a cohort "
                 f"of {plan.cohort}"
             )
-        for algorithm in algorithms.values():
-            cohort = 1 if algorithm.pooled else plan.cohort or len(made)
-            algorithm.check(plan.spec_for(algorithm), task.kind, cohort)
-            if algorithm.server is not None:
-                algorithm.server.check_server(cohort)
+        _check_cohort(plan, len(made))
     return fewest
+
+
+def _check_outline(plan: Plan, task: TaskOutline) -> None:
+    """Refuse what names and sizes show already."""
+    if task.shape != plan.model.input_shape:
+        raise PlanError(
+            f"task '{task.name}' has examples of shape {task.shape}, the model takes {plan.model.input_shape}"
+        )
+    if len(task.classes) > max(2, plan.model.outputs):
+        raise PlanError(f"task '{task.name}' has {len(task.classes)} classes, and the model has {plan.model.outputs}")
+    for domain, rows in task.rows.items():
+        if rows < 2:
+            raise PlanError(
+                f"domain '{domain}': {rows} row cannot be split into training and validation rows; two are needed"
+            )
+    _check_cohort(plan, plan.clients if plan.clients is not None else len(task.rows) - bool(plan.held_out))
+
+
+def _check_cohort(plan: Plan, clients: int) -> None:
+    """Refuse a cohort that cannot be drawn from so many clients, or that a method cannot work with."""
+    if plan.cohort is not None and not 1 <= plan.cohort <= clients:
+        raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {clients} clients; use 1 to {clients}")
+    for label in plan.algorithms:
+        algorithm = plan.algorithm(label)
+        cohort = 1 if algorithm.pooled else plan.cohort or clients
+        algorithm.check(plan.spec_for(algorithm), plan.kind, cohort)
+        if algorithm.server is not None:
+            algorithm.server.check_server(cohort)
 
 
 def _sentence(error: Exception) -> str:

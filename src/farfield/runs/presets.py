@@ -13,6 +13,7 @@ from typing import Any
 from farfield.algorithms import params_of
 from farfield.errors import UserError
 from farfield.models import BACKBONES
+from farfield.runs.variants import Variant, read_variants
 
 #: What a preset may say besides `task` and `[set]`; each is the option of the same name.
 OPTIONS = (
@@ -124,8 +125,9 @@ def with_preset(
         options["communications"] = numbers if len(numbers) > 1 else numbers[0]
     options |= chosen
     asked = chosen.get("settings", {})
+    options["algorithms"] = variants = read_variants(options["algorithms"])
     # Whoever runs only some of a preset's methods has no use for the settings of the others.
-    wanted = {key: value for key, value in preset.settings.items() if _is_for(key, options["algorithms"])}
+    wanted = {key: value for key, value in preset.settings.items() if _is_for(key, variants)}
     notes = []
     if features is not None or not own_rows:
         network = [key for key in wanted if _is_network(key)]
@@ -189,14 +191,14 @@ def _is_network(key: str) -> bool:
     return key == "augment" or key.startswith("model.")
 
 
-def _is_for(key: str, algorithms: Sequence[str]) -> bool:
-    """Whether a setting concerns one of these methods, or the model that all of them share."""
+def _is_for(key: str, variants: Sequence[Variant]) -> bool:
+    """Whether a setting concerns one of these variants, or the model that all of them share."""
     owner, _, field = key.rpartition(".")
     if _is_network(key):
         return True
     if owner:
-        return any(owner == name or owner in name.split("+") for name in algorithms)
-    return any(field in params_of(name).model_fields for name in algorithms)
+        return any(variant.concerns(owner) for variant in variants)
+    return any(field in params_of(variant.method).model_fields for variant in variants)
 
 
 def _dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

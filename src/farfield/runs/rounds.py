@@ -17,14 +17,14 @@ from importlib.metadata import version
 from typing import Any
 
 from farfield.algorithms import FedAvg, State
-from farfield.runs.plan import Job
-from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.federation.engine import Engine
-from farfield.models.threads import one_thread
 from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Traffic
 from farfield.models import hash_states
+from farfield.models.threads import one_thread
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+from farfield.runs.checkpoint import from_tensors, to_tensors
+from farfield.runs.plan import Job
 
 #: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
 VALIDATION_CLIENTS = 100
@@ -75,10 +75,15 @@ def open_run(records: RunFolder, config: Mapping[str, Any]) -> dict[str, Any] | 
     if not records.exists:
         records.create(config)
         return None
-    changed = difference(records.config, config)
+    changed = run_difference(records.config, config)
     if changed:
         raise RecordsError(f"'{records.path}' holds another run: {changed}")
     return records.result
+
+
+def run_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """Return the first setting in which two runs differ. A run from before variants has its method as its label."""
+    return difference({"method": there.get("algorithm"), **there}, here)
 
 
 class Rounds:
@@ -92,7 +97,7 @@ class Rounds:
     def __init__(
         self,
         job: Job,
-        course: Schedule,
+        schedule: Schedule,
         records: RunFolder,
         algorithm: FedAvg,
         fed: Engine,
@@ -104,7 +109,7 @@ class Rounds:
         watch: Watch = lambda _: None,
         on_better: OnBetter = lambda state, validation: None,
     ) -> None:
-        self.job, self.course, self.records = job, course, records
+        self.job, self.schedule, self.records = job, schedule, records
         self.algorithm, self.fed, self.measure = algorithm, fed, measure
         self.watch, self.on_better = watch, on_better
         #: What the result says besides what happened: the task, the normalisation.
@@ -115,7 +120,7 @@ class Rounds:
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
         self.validation: float | None = None
-        self.lower_is_better = course.kind == "regression"
+        self.lower_is_better = schedule.kind == "regression"
         self.headline = "loss" if self.lower_is_better else "accuracy"
         self.best = -math.inf
         self.loss: float | None = None
@@ -127,18 +132,18 @@ class Rounds:
         now = time.monotonic()
         if now - self.told >= TELL_EVERY:
             self.told = now
-            rounds = self.course.rounds
+            rounds = self.schedule.rounds
             self.watch(Progress(self.job, self.begun, rounds, self.loss, self.validation, phase, answered, asked))
 
     def to_the_end(self, state: State) -> dict[str, Any]:
         """Run what is left of it, write everything down, and return the result."""
         state = self._resumed(state)
         with one_thread():
-            while state.round < self.course.rounds:
+            while state.round < self.schedule.rounds:
                 started = time.perf_counter()
                 state = self._round(state)
                 self.seconds += time.perf_counter() - started
-                if state.round % self.course.checkpoint_every == 0 or state.round == self.course.rounds:
+                if state.round % self.schedule.checkpoint_every == 0 or state.round == self.schedule.rounds:
                     self._save(state)
         if self.best == -math.inf:  # no round had the validation of all domains, and some model must be kept
             self.on_better(state, math.nan if self.validation is None else self.validation)
@@ -177,7 +182,7 @@ class Rounds:
 
     def _round(self, state: State) -> State:
         number = state.round + 1
-        clients = cohort(self.job.seed, number, self.fed.clients, self.course.cohort)
+        clients = cohort(self.job.seed, number, self.fed.clients, self.schedule.cohort)
         self.begun = state.round
         self.fed.begin(number, clients)
         started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
@@ -200,18 +205,18 @@ class Rounds:
         diagnostics = _finite(after.diagnostics)
         loss = diagnostics.pop("loss", None)
         row: dict[str, Any] = {"round": number, "clients": len(clients), "loss": loss, "diagnostics": diagnostics}
-        if number % self.course.evaluate_every == 0 or number == self.course.rounds:
+        if number % self.schedule.evaluate_every == 0 or number == self.schedule.rounds:
             row |= self._evaluate(after, number)
         self.records.add_round(row)
         self.loss, self.told = row.get("loss"), time.monotonic()
-        self.watch(Progress(self.job, number, self.course.rounds, self.loss, self.validation))
+        self.watch(Progress(self.job, number, self.schedule.rounds, self.loss, self.validation))
         return after
 
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:
         try:
             replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
         except NobodyReplied as problem:
-            if number == self.course.rounds:
+            if number == self.schedule.rounds:
                 raise
             self.fed.events.append(Event("not-evaluated", number, str(problem)))
             self._record_events()

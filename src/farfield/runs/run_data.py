@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from farfield.runs.plan import Job, Plan
 from farfield.protocol.leave_one_out import source_domains
+from farfield.runs.plan import Job, Plan
 from farfield.tasks.clients.partition import Clients, Partition, make_clients
 from farfield.tasks.task import Domain, Fitted, Task
 

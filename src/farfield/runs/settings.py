@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -12,8 +12,10 @@ from farfield.algorithms import FedAvg, build, params_of, parts
 from farfield.algorithms.registry import check_parameter
 from farfield.errors import UserError
 from farfield.models import BACKBONES, ModelSpec, build_model, pin
+from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import AUGMENTATIONS, NONE
 from farfield.tasks.clients.validation import OFFICIAL
+from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Task
 
 
@@ -22,31 +24,40 @@ class PlanError(UserError):
 
 
 def sort_settings(
-    settings: Mapping[str, Any], algorithms: Sequence[str]
+    settings: Mapping[str, Any], algorithms: AnyVariant | Iterable[AnyVariant]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split `lr`, `fedprox.mu` and `model.hidden` into what goes where; refuse what goes nowhere."""
+    """Split settings into those of the model and, by label, all that was set for each variant.
+
+    `lr` is for every variant, `fedprox.mu` for those of a method, `weak.mu` for the one of that label; each wins over
+    the one before, and a variant's own settings win over all. A setting that is for nothing is refused.
+    """
+    variants = read_variants(algorithms)
     model: dict[str, Any] = {}
-    methods: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
-    fields = {name: params_of(name).model_fields for name in algorithms}
-    own: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
+    for_all: dict[str, dict[str, Any]] = {variant.label: {} for variant in variants}
+    for_method: dict[str, dict[str, Any]] = {variant.label: {} for variant in variants}
+    for_label: dict[str, dict[str, Any]] = {variant.label: {} for variant in variants}
     for key, value in settings.items():
         owner, _, field = key.rpartition(".")
         if owner == "model":
             model[field] = value
         elif owner:
-            matching = [name for name in algorithms if owner == name or owner in name.split("+")]
-            if not matching:
-                raise PlanError(f"'{key}' is for '{owner}', which is not among the algorithms {', '.join(algorithms)}")
-            for name in matching:
-                check_parameter(field, params_of(name), name)
-                own[name][field] = value
+            concerned = [variant for variant in variants if variant.concerns(owner)]
+            if not concerned:
+                labels = ", ".join(variant.label for variant in variants)
+                raise PlanError(f"'{key}' is for '{owner}', which is not among the algorithms {labels}")
+            for variant in concerned:
+                check_parameter(field, params_of(variant.method), variant.method)
+                (for_label if owner == variant.label else for_method)[variant.label][field] = value
         else:
-            having = [name for name in algorithms if key in fields[name]]
+            having = [variant for variant in variants if key in params_of(variant.method).model_fields]
             if not having:
-                check_parameter(key, params_of(algorithms[0]), " and ".join(algorithms))
-            for name in having:
-                methods[name][key] = value
-    return model, {name: {**methods[name], **own[name]} for name in algorithms}
+                methods = dict.fromkeys(variant.method for variant in variants)
+                check_parameter(key, params_of(variants[0].method), " and ".join(methods))
+            for variant in having:
+                for_all[variant.label][key] = value
+    named = {label: {**for_method[label], **for_label[label]} for label in for_all}
+    check_distinct(variants, named)
+    return model, {v.label: {**for_all[v.label], **named[v.label], **v.settings} for v in variants}
 
 
 def resolve(name: str, defaults: Mapping[str, Any], settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
@@ -84,15 +95,17 @@ def schedule(communications: int | Sequence[int], budget: int) -> tuple[int, ...
 def synchronise(
     communications: int | Sequence[int],
     rounds: int,
+    variants: Sequence[Variant],
     settings: Mapping[str, Mapping[str, Any]],
     given: Mapping[str, Mapping[str, Any]],
 ) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The number of rounds, and every method's settings with its schedule, if it trains in local epochs at all."""
+    """Return the number of rounds, and each variant's settings with its schedule, if it trains in local epochs."""
     listed = not isinstance(communications, int)
     scheduled: dict[str, dict[str, Any]] = {}
-    for name, values in settings.items():
+    for variant in variants:
+        name, values = variant.label, settings[variant.label]
         scheduled[name] = dict(values)
-        if "train" not in parts(name)[0].phases:
+        if "train" not in parts(variant.method)[0].phases:
             continue
         for other in ("schedule", "local_steps", *(["local_epochs"] if listed else [])):
             if given[name].get(other) is not None or (values.get(other) is not None and other == "local_steps"):
@@ -109,7 +122,7 @@ def _overridden(client: type[FedAvg]) -> set[str]:
     return {n for n, f in client.Params.model_fields.items() if n in base and f.default != base[n].default}
 
 
-def model_spec(task: Task, settings: Mapping[str, Any]) -> ModelSpec:
+def model_spec(task: Task | TaskOutline, settings: Mapping[str, Any]) -> ModelSpec:
     for key in settings:
         if key not in ModelSpec.model_fields:
             known = ", ".join(f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs"))
@@ -134,7 +147,7 @@ def check_weights(settings: Mapping[str, Any] | None) -> None:
     build_model(spec, seed=0)
 
 
-def augmentation(task: Task, asked: Any) -> str:
+def augmentation(task: Task | TaskOutline, asked: Any) -> str:
     """What is done to training batches: what the user says, else what suits the task."""
     choices = (NONE, *AUGMENTATIONS)
     augment = task.defaults.get("augment", NONE) if asked is None else asked

@@ -2,66 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from farfield.algorithms import FedAvg
-from farfield.runs.plan import Job, Plan
-from farfield.runs.run_data import RunData, run_data
-from farfield.runs.rounds import Schedule, OnBetter, Rounds, Watch, open_run
-from farfield.federation.engine import Engine
-from farfield.federation.local import LocalFederation
 from farfield.federation.population import Population
-from farfield.models import Model, build_model
+from farfield.models import build_model
 from farfield.protocol.measurement import HeldOut
 from farfield.records import RunFolder
 from farfield.records.atomic import write_json
+from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
+from farfield.runs.plan import Job, Plan
+from farfield.runs.rounds import OnBetter, Rounds, Schedule, Watch, open_run
+from farfield.runs.run_data import run_data
 from farfield.tasks.task import Task
 
 #: In a run's folder: the numbers by which its rows were prepared.
 PREPARATION = "preparation.json"
-
-
-@dataclass(frozen=True)
-class Assembly:
-    """What an engine is made for: a run with its method, its model, its rows and its clients."""
-
-    plan: Plan
-    job: Job
-    algorithm: FedAvg
-    model: Model
-    data: RunData
-    population: Population
-
-
-@dataclass(frozen=True)
-class EngineFactory:
-    """An engine by name, and how one is made for a run."""
-
-    name: str
-    make: Callable[[Assembly], Engine]
-
-
-def local(workers: int = 1) -> EngineFactory:
-    """The engine that has all clients on this machine, in this process or in so many workers."""
-
-    def make(run: Assembly) -> Engine:
-        return LocalFederation(
-            run.algorithm,
-            run.model,
-            run.population,
-            seed=run.job.seed,
-            workers=min(workers, len(run.population)),
-            quorum=run.plan.quorum,
-            deadline=run.plan.deadline,
-        )
-
-    return EngineFactory("local", make)
-
-
-LOCAL = local()
 
 
 def run_job(
@@ -70,7 +27,7 @@ def run_job(
     job: Job,
     folder: Path,
     *,
-    engine: EngineFactory = LOCAL,
+    engine: RunEngine = LocalEngine(),
     checkpoint_every: int = 10,
     watch: Watch = lambda _: None,
     on_better: OnBetter = lambda state, validation: None,
@@ -90,7 +47,7 @@ def _run_locked(
     task: Task,
     job: Job,
     records: RunFolder,
-    engine: EngineFactory,
+    engine: RunEngine,
     checkpoint_every: int,
     watch: Watch,
     on_better: OnBetter,
@@ -103,25 +60,25 @@ def _run_locked(
     spec = plan.spec_for(algorithm)
     target = HeldOut(data.target, task.kind, spec, data.outputs) if data.target is not None else None
     model = build_model(spec, job.seed)
-    with engine.make(Assembly(plan, job, algorithm, model, data, population)) as fed:
+    with engine.federation(PreparedRun(plan, job, algorithm, model, data, population)) as fed:
         rounds = Rounds(
             job,
-            course(plan, job, algorithm, checkpoint_every),
+            schedule_of(plan, job, algorithm, checkpoint_every),
             records,
             algorithm,
             fed,
             {client: population.domain_of(client) for client in population.with_validation_rows()},
             engine=engine.name,
             measure=None if target is None else lambda state: target.measure(algorithm.models(state)),
-            facts={"task": plan.task, "norm": plan.model.norm},
+            facts=plan.facts(job),
             watch=watch,
             on_better=on_better,
         )
         return rounds.to_the_end(algorithm.start(model.state()))
 
 
-def course(plan: Plan, job: Job, algorithm: FedAvg, checkpoint_every: int) -> Schedule:
-    """How often things are done in a run: of a method with more rounds than the others, so much more seldom."""
+def schedule_of(plan: Plan, job: Job, algorithm: FedAvg, checkpoint_every: int) -> Schedule:
+    """Return how often a run is evaluated and saved: as often in all, whether it has more rounds than others or not."""
     rounds = plan.rounds_of[job.algorithm]
     return Schedule(
         rounds=rounds,

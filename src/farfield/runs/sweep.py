@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,13 +19,14 @@ from typing import Any, Protocol
 
 import torch
 
-from farfield.runs.single_run import LOCAL, EngineFactory, run_job
-from farfield.runs.plan import Job, Plan
-from farfield.runs.rounds import Progress
 from farfield.federation.workers import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, FAILURE
+from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, format_of
+from farfield.runs.engines import LocalEngine, RunEngine
+from farfield.runs.plan import Job, Plan
+from farfield.runs.rounds import Progress
+from farfield.runs.single_run import run_job
 from farfield.tasks.summary import summarise
 from farfield.tasks.task import Task
 
@@ -62,7 +64,7 @@ def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> I
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
-    config = plan.model_dump(mode="json")
+    config = {"format": FORMAT, **plan.model_dump(mode="json")}
     if fresh and (out / BENCH).exists():
         _remove_sweep(out)
         write_config(out / BENCH, config)
@@ -73,12 +75,17 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
         if out.exists() and any(out.iterdir()):
             raise RecordsError(f"'{out}' is not empty and holds no bench; choose another folder for --out")
         if resume:
-            raise RecordsError(f"there is no bench in '{out}' to resume; leave --resume away to start one")
+            raise RecordsError(f"there is no bench in '{out}' to resume; omit --resume to start a new one")
         out.mkdir(parents=True, exist_ok=True)
         write_config(out / BENCH, config)
         return
     # Notes are words about the data, whose hash is compared: another version may put them otherwise.
     before, now = ({k: v for k, v in of.items() if k != "notes"} for of in (read_config(out / BENCH), config))
+    if format_of(before, out) != FORMAT:
+        raise RecordsError(
+            f"'{out}' holds a bench in format {format_of(before, out)}, which farfield {version('farfield')} reports "
+            f"but cannot go on with (it writes format {FORMAT}); replace it with --fresh, or choose another --out"
+        )
     changed = difference(before, now)
     if changed:
         what = "cannot resume it with another configuration" if resume else "holds another bench"
@@ -111,7 +118,7 @@ def run_sweep(
     out: Path,
     *,
     parallel: int = 1,
-    engine: EngineFactory = LOCAL,
+    engine: RunEngine = LocalEngine(),
     checkpoint_every: int = 10,
     observer: Observer | None = None,
 ) -> dict[Job, str]:

@@ -12,6 +12,7 @@ import torch
 
 from farfield.models.spec import ModelSpec
 from farfield.tasks.images.image_set import ImageInput, ImageSet
+from farfield.tasks.outline import TaskOutline
 
 TaskKind = Literal["classification", "regression"]
 
@@ -143,6 +144,24 @@ class Task:
             for tensor in (*examples, domain.y, *split):
                 digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()[:16]
+
+    def outline(self) -> TaskOutline:
+        """Return everything of this task but its rows."""
+        return TaskOutline(
+            name=self.name,
+            kind=self.kind,
+            rows={domain.name: len(domain) for domain in self.domains},
+            classes=self.classes,
+            model=self.model,
+            shape=tuple(self.domains[0].x.shape[1:]) if self.preparation is None else self.preparation.shape,
+            data=" ".join(part for part in (self.data_hash, self.fingerprint) if part),
+            defaults=self.defaults,
+            description=self.description,
+            notes=self.notes,
+            held_out=self.held_out,
+            prepared=self.preparation is not None,
+            input=self.input,
+        )
 
     def domain(self, name: str) -> Domain:
         return next(d for d in self.domains if d.name == name)

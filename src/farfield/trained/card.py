@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,33 +10,36 @@ from typing import Any
 from farfield.models import NORM_POLICIES, hash_states
 from farfield.records.atomic import write_atomic
 from farfield.runs.plan import Job, Plan
-from farfield.tasks import Task, load, names
+from farfield.runs.variants import Variant
+from farfield.tasks import load, names
 from farfield.tasks.data_folder.store import MissingData
+from farfield.tasks.outline import TaskOutline
 from farfield.trained.model_folder import TrainedModel, load_model
 
 CARD = "README.md"
 
 
 def write_card(
-    out: Path, plan: Plan, task: Task, job: Job, result: Mapping[str, Any], unseen: str | None = None
+    out: Path, plan: Plan, task: TaskOutline, job: Job, result: Mapping[str, Any], unseen: str | None = None
 ) -> None:
     """Describe the model that was kept. `unseen` says how it does where it was not trained; left out, how to know."""
     write_atomic(out / CARD, _card(plan, task, job, result, load_model(out), unseen).encode())
 
 
-def _bench_command(task: Task, algorithm: str) -> str:
+def _bench_command(task: TaskOutline, variant: Variant) -> str:
+    typed = shlex.quote(str(variant))
     if task.input is not None and task.input.backbone:
-        options = f"--features cached:{task.input.backbone} --algorithms {algorithm}"
+        options = f"--features cached:{task.input.backbone} --algorithms {typed}"
         return f"`farfield bench` on the images that it was trained on with `{options}`"
     if _is_registered(task):
-        return f"`farfield bench {task.name} --algorithms {algorithm}`"
-    what = "table" if task.preparation is not None else "data"
-    return f"`farfield bench --data` with the {what} that it was trained on, and `--algorithms {algorithm}`"
+        return f"`farfield bench {task.name} --algorithms {typed}`"
+    what = "table" if task.prepared else "data"
+    return f"`farfield bench --data` with the {what} that it was trained on, and `--algorithms {typed}`"
 
 
-def _is_registered(task: Task) -> bool:
+def _is_registered(task: TaskOutline) -> bool:
     try:
-        return task.name in names() and load(task.name).data_hash == task.data_hash
+        return task.name in names() and load(task.name).outline().data == task.data
     except MissingData:  # trained on ready features of images that are not here
         return False
 
@@ -67,12 +71,13 @@ weights, which are not in this folder: {name}, sha256 {digest}.
 
 
 def _card(
-    plan: Plan, task: Task, job: Job, result: Mapping[str, Any], trained: TrainedModel, unseen: str | None
+    plan: Plan, task: TaskOutline, job: Job, result: Mapping[str, Any], trained: TrainedModel, unseen: str | None
 ) -> str:
+    variant = plan.variant(job.algorithm)
     if unseen is None:
         unseen = (
             "It does not say how the model does at a site that did\n"
-            f"not: run {_bench_command(task, job.algorithm)}, which holds out one domain after the other."
+            f"not: run {_bench_command(task, variant)}, which holds out one domain after the other."
         )
     state = trained.model.state()
     metric = "loss" if task.kind == "regression" else "accuracy"
@@ -84,7 +89,7 @@ A model for {task.description or task.name}, trained across {result["clients"]} 
 
 | | |
 |---|---|
-| method | {job.algorithm} |
+| method | {variant.method} |
 | round kept | {trained.about["round"]} of {plan.rounds}, by source validation |
 | {metric} on the sources' validation rows | {trained.about["source_validation"]:.4f} |
 | parameters | {state.parameters.numel()} |

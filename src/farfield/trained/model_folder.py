@@ -22,8 +22,9 @@ from farfield.records.atomic import write_atomic, write_json
 from farfield.runs.plan import Plan
 from farfield.runs.settings import PlanError
 from farfield.runs.single_run import PREPARATION
-from farfield.tasks import Domain, Task
+from farfield.tasks import Domain
 from farfield.tasks.images.image_set import ImageInput
+from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Fitted
 from farfield.tasks.user_data.bag_of_words import FittedWords
 from farfield.tasks.user_data.column_statistics import PreparationError
@@ -81,13 +82,14 @@ class TrainedModel:
 class Best:
     """Keeps the best model so far on disk, so that a kill costs nothing."""
 
-    def __init__(self, out: Path, plan: Plan, task: Task, algorithm: str, fitted: Fitted | None) -> None:
+    def __init__(self, out: Path, plan: Plan, task: TaskOutline, algorithm: str, fitted: Fitted | None) -> None:
         self._out, self._fitted = out, fitted
         self._about = {
             "task": plan.task,
             "kind": task.kind,
             "classes": list(task.classes),
             "algorithm": algorithm,
+            "method": plan.variant(algorithm).method,
             "spec": plan.spec_for(plan.algorithm(algorithm)).model_dump(mode="json"),
             "settings": plan.settings[algorithm],
             "domains": list(task.domain_names),

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from farfield.records import RecordsError, RunFolder, difference
+from farfield.records import RecordsError, RunFolder
 from farfield.runs.engines import check_engine, open_engine
-from farfield.runs.plan import Job, Plan, check_counts, make_plan
-from farfield.runs.rounds import Watch
+from farfield.runs.plan import Job, Plan, check_counts, check_variants, make_plan
+from farfield.runs.rounds import Watch, run_difference
 from farfield.runs.run_data import run_data
 from farfield.runs.settings import PlanError, check_weights
 from farfield.runs.single_run import run_job
+from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
 from farfield.trained.card import write_card
@@ -21,7 +22,7 @@ from farfield.trained.model_folder import Best
 
 def train(
     task: str | Task,
-    algorithm: str,
+    algorithm: AnyVariant,
     out: str | Path,
     *,
     rounds: int | None = None,
@@ -43,8 +44,13 @@ def train(
 ) -> Path:
     """Train on every domain and keep the model of the round with the best source validation. Returns the folder.
 
+    `algorithm` is one variant: a name, a text such as 'fedprox:mu=0.1', `farfield.method(…)`, a class or an instance.
     `ready` is called when everything was checked, before the first round.
     """
+    variants = check_variants(algorithm, settings)
+    if len(variants) != 1:
+        raise PlanError(f"a training is of one method, and {len(variants)} are given; compare several with a bench")
+    label = variants[0].label
     check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
     out = Path(out)
@@ -52,7 +58,7 @@ def train(
     check_counts(workers, None, checkpoint_every)
     plan = make_plan(
         task,
-        algorithms=[algorithm],
+        algorithms=variants,
         seeds=[seed],
         rounds=rounds,
         communications=communications,
@@ -65,32 +71,32 @@ def train(
         all_train=True,
         settings=settings,
     )
-    if not plan.algorithm(algorithm).one_model:
-        raise PlanError(f"{algorithm} gives one model per client and no common one to keep; train another method")
-    job = Job(algorithm, None, seed)
+    if not plan.algorithm(label).one_model:
+        raise PlanError(f"{label} gives one model per client and no common one to keep; train another method")
+    job = Job(label, None, seed)
     folder = out / "run"
     _check_folder(out, folder, plan, job, resume)
-    best = Best(out, plan, task, algorithm, run_data(plan, task, job).fitted)
+    best = Best(out, plan, task.outline(), label, run_data(plan, task, job).fitted)
     ready(plan)
-    with open_engine(engine, plan, task, workers) as factory:
+    with open_engine(engine, plan, task, workers) as opened:
         result = run_job(
             plan,
             task,
             job,
             folder,
-            engine=factory,
+            engine=opened,
             checkpoint_every=checkpoint_every,
             watch=watch,
             on_better=best.keep,
         )
-    write_card(out, plan, task, job, result)
+    write_card(out, plan, task.outline(), job, result)
     return out
 
 
 def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -> None:
     run = RunFolder(folder)
     if run.exists:
-        changed = difference(run.config, plan.job_config(job))
+        changed = run_difference(run.config, plan.job_config(job))
         if changed:
             raise RecordsError(
                 f"'{out}' holds another training: {changed}; choose another --out, or leave the setting as it was "
@@ -101,4 +107,4 @@ def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -
     elif out.exists() and any(out.iterdir()):
         raise RecordsError(f"'{out}' is not empty and holds no training; choose another folder for --out")
     elif resume:
-        raise RecordsError(f"there is no training in '{out}' to resume; leave --resume away to start one")
+        raise RecordsError(f"there is no training in '{out}' to resume; omit --resume to start a new one")

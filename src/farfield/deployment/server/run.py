@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import threading
 import time
@@ -21,7 +23,6 @@ from farfield.deployment.server.engine import SitesFederation
 from farfield.deployment.server.evaluating_sites import evaluation_sentences
 from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
-from farfield.deployment.server.shadow import shadow_task
 from farfield.errors import UserError
 from farfield.federation.federation import Event, FederationError
 from farfield.federation.flower.assignment import Assignment
@@ -31,8 +32,9 @@ from farfield.records.atomic import write_atomic, write_json
 from farfield.runs.plan import Job, Plan, make_plan
 from farfield.runs.rounds import Measure, Progress, Rounds, open_run
 from farfield.runs.settings import PlanError
-from farfield.runs.single_run import PREPARATION, course
-from farfield.tasks.task import Fitted, Task
+from farfield.runs.single_run import PREPARATION, schedule_of
+from farfield.tasks.outline import TaskOutline
+from farfield.tasks.task import Fitted
 from farfield.tasks.user_data.fitted_preparation import read_fitted
 from farfield.trained.card import write_card
 from farfield.trained.model_folder import Best
@@ -123,7 +125,7 @@ def _agree_with_sites(
 def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLog) -> dict[str, Any]:
     federation, network = settings.federation, Network(grid)
     joined, fitted = _agree_with_sites(network, settings, out / FLOWER, activity)
-    task = shadow_task(federation, joined, fitted)
+    task = _outline(federation, joined, fitted)
     plan = _plan(federation, task)
     names = " and ".join(member.name for member in joined.evaluating)
     job = Job(federation.algorithm, names or None, federation.seed)
@@ -172,14 +174,14 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
     ) as fed:
         rounds = Rounds(
             job,
-            course(plan, job, algorithm, checkpoint_every=1),
+            schedule_of(plan, job, algorithm, checkpoint_every=1),
             records,
             algorithm,
             fed,
             {number: member.name for number, member in enumerate(joined.training)},
             engine="flower deployment",
             measure=_evaluation(network, joined.evaluating, assignment, algorithm, fed, federation.deadline),
-            facts={"task": plan.task, "norm": plan.model.norm},
+            facts=plan.facts(job),
             watch=lambda progress: _report(activity, progress, fed),
             on_better=best.keep,
         )
@@ -192,7 +194,26 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
     return result
 
 
-def _plan(federation: FederationFile, task: Task) -> Plan:
+def _outline(federation: FederationFile, joined: JoinedSites, fitted: Fitted | None) -> TaskOutline:
+    """All that the server knows of the task: the sites' names, sizes and schema."""
+    agreed = joined.agreed
+    seen = json.dumps([agreed.model_dump(mode="json"), None if fitted is None else fitted.to_json()], sort_keys=True)
+    return TaskOutline(
+        name=agreed.task or federation.name,
+        kind=agreed.kind,
+        rows={member.name: agreed.sites[member.name] for member in joined.training},
+        classes=agreed.classes,
+        model=agreed.model,
+        shape=agreed.shape if agreed.preparation is None else agreed.preparation.shape,
+        data=hashlib.sha256(seen.encode()).hexdigest()[:16],
+        defaults=agreed.defaults,
+        description=f"the federation '{federation.name}'",
+        notes=agreed.notes,
+        prepared=agreed.preparation is not None,
+    )
+
+
+def _plan(federation: FederationFile, task: TaskOutline) -> Plan:
     plan = make_plan(
         task,
         algorithms=[federation.algorithm],

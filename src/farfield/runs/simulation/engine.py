@@ -9,21 +9,22 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from farfield.algorithms import parts
-from farfield.runs.single_run import Assembly, EngineFactory
-from farfield.runs.plan import Plan
-from farfield.runs.settings import PlanError
-from farfield.runs.simulation.shared_rows import SharedRows
-from farfield.runs.simulation.node import app
-from farfield.federation.engine import NO_REPLY
+from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.execution import Outcome
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.engine import FlowerFederation, Node
 from farfield.federation.flower.ray_grid import PROCESS_ENDED, Simulation
 from farfield.models import ModelState
+from farfield.runs.engines import PreparedRun
+from farfield.runs.plan import Plan
+from farfield.runs.settings import PlanError
+from farfield.runs.simulation.node import app
+from farfield.runs.simulation.shared_rows import SharedRows
 from farfield.tasks.task import Task
 
 #: Clients beyond so many share nodes: Flower looks through all nodes for every message.
@@ -33,52 +34,65 @@ GRACE_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def simulated(plan: Plan, task: Task, workers: int) -> Iterator[EngineFactory]:
-    """A simulation for the runs of a plan, with so many processes for the nodes."""
+def open_simulation(plan: Plan, task: Task, workers: int) -> Iterator[SimulationEngine]:
+    """Start a simulation for the runs of a plan, with so many processes for the nodes."""
     methods = own_methods(plan)  # refused before anything is started
     nodes = min(plan.clients or len(task.domains), MOST_NODES)
-    with Simulation(app, nodes, workers) as simulation, engine_on(simulation, methods) as factory:
-        yield factory
+    with Simulation(app, nodes, workers) as simulation, engine_on(simulation, methods) as engine:
+        yield engine
 
 
 @contextlib.contextmanager
-def engine_on(simulation: Simulation, methods: Mapping[str, Any]) -> Iterator[EngineFactory]:
-    """Federations in a simulation that is there; their rows lie in a folder of its own until the end."""
+def engine_on(simulation: Simulation, methods: Mapping[str, Any]) -> Iterator[SimulationEngine]:
+    """Make an engine of a simulation that runs already. The runs' rows lie in a folder of its own until the end."""
     folder = Path(tempfile.mkdtemp(prefix="farfield-rows-"))
     try:
-        shelf = SharedRows(folder)
-        yield EngineFactory("flower", lambda run: _SimulatedFederation(run, simulation, shelf, methods))
+        yield SimulationEngine(simulation, SharedRows(folder), methods)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class SimulationEngine:
+    """Flower's simulation as an engine. `methods` says where the nodes find methods that are not farfield's."""
+
+    simulation: Simulation
+    rows: SharedRows
+    methods: Mapping[str, Any]
+    name: str = "flower"
+
+    def federation(self, run: PreparedRun) -> Engine:
+        return _SimulatedFederation(run, self)
 
 
 class _SimulatedFederation(FlowerFederation):
     """The clients of a run in a simulation: client n is any node, with the rows of client n."""
 
-    def __init__(self, run: Assembly, simulation: Simulation, shelf: SharedRows, methods: Mapping[str, Any]) -> None:
-        self._simulation, self._shelf, self._name = simulation, shelf, uuid.uuid4().hex
-        data = shelf.put_run(self._name, run.data, run.plan.augment)
+    def __init__(self, run: PreparedRun, engine: SimulationEngine) -> None:
+        self._simulation, self._rows, self._name = engine.simulation, engine.rows, uuid.uuid4().hex
+        data = self._rows.put_run(self._name, run.data, run.plan.augment)
+        label = run.job.algorithm
         assignment = Assignment(
             run=self._name,
-            algorithm=run.job.algorithm,
-            settings=run.plan.settings[run.job.algorithm],
-            rounds=run.plan.rounds_of[run.job.algorithm],
+            algorithm=run.plan.variant(label).method,
+            settings=run.plan.settings[label],
+            rounds=run.plan.rounds_of[label],
             model=run.model.spec,
             seed=run.job.seed,
-            data={**data, "methods": methods, "deadline": run.plan.deadline},
+            data={**data, "methods": engine.methods, "deadline": run.plan.deadline},
         )
-        ids = simulation.nodes
+        ids = self._simulation.nodes
         population = run.population
         nodes = [Node(ids[n % len(ids)], str(n), population.domain_of(n)) for n in range(len(population))]
         super().__init__(
-            simulation,
+            self._simulation,
             nodes,
             run.model.layout,
             assignment,
             quorum=run.plan.quorum,
             deadline=run.plan.deadline,
             travelling=True,
-            at_once=simulation.workers,
+            at_once=self._simulation.workers,
             grace=GRACE_SECONDS,
         )
 
@@ -96,13 +110,13 @@ class _SimulatedFederation(FlowerFederation):
             yield outcome
 
     def close(self) -> None:
-        self._shelf.drop_run(self._name)
+        self._rows.drop_run(self._name)
 
 
 def own_methods(plan: Plan) -> dict[str, dict[str, str]]:
     """Where the nodes find those methods of a plan that are not farfield's."""
     found = {}
-    halves = [parts(algorithm) for algorithm in plan.algorithms]
+    halves = [parts(variant.method) for variant in plan.variants]
     for method in {method for client, servers in halves for method in (client, *servers)}:
         module = method.__module__
         if module.startswith("farfield."):

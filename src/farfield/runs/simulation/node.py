@@ -16,7 +16,6 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from farfield.algorithms import build, names, use
-from farfield.runs.simulation.shared_rows import take_population
 from farfield.federation.client import Client
 from farfield.federation.flower.assignment import Assignment
 from farfield.federation.flower.node import MethodCache
@@ -24,6 +23,7 @@ from farfield.federation.flower.respond import Responder
 from farfield.federation.flower.watchdog import ALIVE, Watchdog
 from farfield.federation.population import Population
 from farfield.models import Model
+from farfield.runs.simulation.shared_rows import take_population
 
 
 class SimulatedSite:

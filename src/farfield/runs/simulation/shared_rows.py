@@ -1,4 +1,4 @@
-"""Rows on a shelf: tensors in plain files, which any number of processes map and none has to copy.
+"""Rows in shared files that any process can map, without copying them.
 
 A simulation's nodes are processes of their own. What a run trains on is put here once, whatever kind of task it came
 from, and each node opens the files that its run names: nothing is read, decoded or prepared twice, and nothing pickled.
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from farfield.runs.run_data import RunData
 from farfield.federation.population import Population
-from farfield.tasks.clients.row_shares import Dealt
+from farfield.runs.run_data import RunData
 from farfield.tasks.clients.partition import Clients, Partition
+from farfield.tasks.clients.row_shares import Dealt
 from farfield.tasks.task import Domain
 
 _DTYPES = {str(d): d for d in (torch.float32, torch.float64, torch.uint8, torch.int64)}

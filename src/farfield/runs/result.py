@@ -1,0 +1,57 @@
+"""What a bench found, for Python: rows, tables, the report, JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from farfield.records.atomic import write_json
+from farfield.report.collect import Sweep
+from farfield.report.grid import as_markdown
+from farfield.report.page import write_report
+from farfield.report.tables import ResultTable, result_table
+from farfield.report.values import metric_named
+
+
+class BenchResult:
+    """What a bench found: `rows` (one per run), `table()`, `report(path)`, `json(path)`."""
+
+    def __init__(self, sweep: Sweep, metric: str | None = None) -> None:
+        self.sweep = sweep
+        #: What tables and report lead with: None is accuracy, or the loss of a regression.
+        self.metric = metric_named(sweep.plan["kind"], metric)
+
+    @property
+    def folder(self) -> Path:
+        return self.sweep.folder
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.sweep.rows
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        return self.sweep.failures
+
+    def table(self, rule: str | None = None, metric: str | None = None) -> list[dict[str, Any]]:
+        """One flat dict per variant, ready for `pandas.DataFrame`. `rule` is the first selection rule by default."""
+        return self.results(rule, metric).to_dicts()
+
+    def results(self, rule: str | None = None, metric: str | None = None) -> ResultTable:
+        return result_table(self.sweep, rule or self.sweep.plan["rules"][0], self._metric(metric))
+
+    def report(self, path: str | Path | None = None, metric: str | None = None) -> Path:
+        """Write the page; by default `report.html` in the bench's folder."""
+        to = Path(path) if path is not None else self.folder / "report.html"
+        return write_report(self.sweep, to, metric=self._metric(metric))
+
+    def _metric(self, name: str | None) -> str | None:
+        return metric_named(self.sweep.plan["kind"], name) or self.metric
+
+    def json(self, path: str | Path) -> Path:
+        write_json(Path(path), self.rows)
+        return Path(path)
+
+    def __str__(self) -> str:
+        notes = "".join(f"note: {as_markdown(note)}  \n" for note in self.sweep.plan.get("notes", ()))
+        return self.results().markdown() + (f"\n{notes}" if notes else "")
