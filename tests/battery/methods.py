@@ -86,21 +86,23 @@ def living_parameters() -> list[tuple[str, str, dict[str, Any]]]:
     return living
 
 
-def idle_parameters() -> list[tuple[str, str, dict[str, Any]]]:
-    """Every parameter that says of itself that it has no effect, with the settings under which it says so.
+def idle_parameters() -> list[tuple[str, dict[str, Any], list[str]]]:
+    """Settings of each method, with the parameters that say of themselves that they have no effect under them.
 
-    What a method says as FedAvg does is tested with FedAvg alone.
+    What a method says as FedAvg does is tested with FedAvg alone, what it says of its defaults with these alone.
     """
-    said = {(parameter, str(settings)) for settings in nearby_settings("fedavg") for parameter in _idle("fedavg", settings)}
-    idle = []
+    of_fedavg = [(s, parameter) for s in nearby_settings("fedavg") for parameter in _idle("fedavg", s)]
+    found = []
     for name in single():
-        before: set[str] = set()
+        always = _idle(name, {})
         for settings in nearby_settings(name):
-            for parameter in sorted(_idle(name, settings) - before):
-                if name == "fedavg" or (parameter, str(settings)) not in said:
-                    idle.append((name, parameter, settings))
-            before = before or _idle(name, settings)
-    return idle
+            known = always if settings else set()
+            idle = sorted(_idle(name, settings) - known)
+            if name != "fedavg":
+                idle = [parameter for parameter in idle if (settings, parameter) not in of_fedavg]
+            if idle:
+                found.append((name, settings, idle))
+    return found
 
 
 def nearby_settings(name: str) -> Iterator[dict[str, Any]]:

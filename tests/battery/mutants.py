@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from farfield.algorithms import Direction, FedAvg, State
+from farfield.algorithms import Direction, FedAvg
 from farfield.algorithms.worked_examples import WorkedExample, worked_examples
 from farfield.federation.federation import Replies
 from tests.battery.methods import offered_examples
@@ -50,7 +50,7 @@ HARMLESS = {
     "fedilc-geometric.combine *": "the arithmetic mean, which its rule does not look at",
     "fedilc-fishr.combine *": "the arithmetic mean",
     "fedilc-intra-*.combine *": "the arithmetic mean",
-    "fedloe-*.parameter anneal *": "steps from λ = 0 towards the minimum; where it is the only one, all ways lead to it",
+    "fedloe-*.parameter anneal *": "steps towards the minimum; where it is the only one, all ways lead to it",
     "fedloe-*.parameter stage2 *": "all rounds but the first are stage 2 already, and the first never is",
     "fedcir-reg.kept class_* *": "for the alignment, which this ablation does not have",
     "fedcir-align.kept generator_statistics *": "for generated features, which this ablation does not share",
@@ -99,7 +99,8 @@ class Mutant:
         term, times = self.term, self._times
         if term.kind in ("weight", "parameter"):
             weight = getattr(algorithm.params, term.name)
-            changed = algorithm.params.model_copy(update={term.name: self.factor * weight})
+            # None is a default that follows another parameter: an example that leaves it so says nothing of it.
+            changed = algorithm.params.model_copy(update={term.name: weight and self.factor * weight})
             for half in filter(None, (algorithm, algorithm.server)):
                 half.params = changed
         elif term.kind in HOOKS:

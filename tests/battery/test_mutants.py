@@ -19,8 +19,8 @@ from tests.battery.worked import COHORTS, built, toy_of
 def test_the_terms_of_scaffold_are_its_control_variates_and_what_it_sends() -> None:
     assert [str(term) for term in terms_of("scaffold")] == [
         "adjust",
-        "prepared own_control",
         "shared control",
+        "prepared own_control",
         "sent update",
         "sent loss",
         "sent control_change",

@@ -32,3 +32,8 @@ def test_the_method_agrees_with_its_worked_example(example: WorkedExample) -> No
         f"'{example.method}' is off by {off:.1e} from its worked example '{example.function.__name__}' "
         f"in {example.function.__module__}: one of the two is wrong"
     )
+
+
+def test_a_method_without_a_worked_example_is_told_how_to_add_one() -> None:
+    with pytest.raises(AssertionError, match=r"'fedmine' has no worked example.*@worked_example\('fedmine'\)"):
+        test_the_method_brings_a_worked_example("fedmine")

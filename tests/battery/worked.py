@@ -119,7 +119,9 @@ def states_of(algorithm: FedAvg, wiring: Wiring | None = None) -> list[State]:
             for number, cohort in enumerate(cohorts(len(people)), 1):
                 fed.begin(number, cohort)
                 state = algorithm.round(fed, state)
-                state = replace(state, extras=_each(wiring.extras, state.extras), slots=_each(wiring.slots, state.slots))
+                state = replace(
+                    state, extras=_each(wiring.extras, state.extras), slots=_each(wiring.slots, state.slots)
+                )
                 states.append(state)
             wiring.problems += [event.message for event in fed.events]
     if wiring.problems:

@@ -50,7 +50,8 @@ class ToyClient:
     y: Tensor
     #: Its share of the training rows of this round's cohort.
     share: float
-    #: Its mini-batches of local training in this round, with the example's `batch_size`, `local_epochs` and `local_steps`.
+    #: Its mini-batches of local training in this round, as the example's `batch_size`, `local_epochs` and `local_steps`
+    #: say.
     batches: tuple[Batch, ...]
     #: The client as a phase sees it, by the phase's name: for the batches of another phase, and for random numbers.
     in_phase: Callable[[str], Client]
@@ -74,7 +75,7 @@ class Toy:
 
     def parts(self, v: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views of the flat vector."""
-        pieces = v.split([prod(shape) for shape in self.shapes.values()])
+        pieces = torch.split_with_sizes(v, [prod(shape) for shape in self.shapes.values()])
         return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
 
     @property
@@ -121,7 +122,7 @@ class WorkedExample:
 
     method: str
     settings: Mapping[str, Any]
-    #: Given the toy and the parameters, the final parameters; by hand, given the algorithm, its numbers and the right ones.
+    #: From toy and parameters to the final model; by hand, from the algorithm to its numbers and the right ones.
     function: Callable[..., Any]
     tolerance: float
     by_hand: bool = False
@@ -148,7 +149,9 @@ def by_hand(method: str, tolerance: float = 1e-9, **settings: Any) -> Callable[[
     return _adding(method, settings, tolerance, by_hand=True)
 
 
-def _adding(method: str, settings: Mapping[str, Any], tolerance: float, by_hand: bool) -> Callable[[Function], Function]:
+def _adding(
+    method: str, settings: Mapping[str, Any], tolerance: float, by_hand: bool
+) -> Callable[[Function], Function]:
     def add(function: Function) -> Function:
         key = (method, function.__module__, function.__qualname__)
         _EXAMPLES[key] = WorkedExample(method, settings, function, tolerance, by_hand)

@@ -42,9 +42,7 @@ def mean_by_rows(toy: Toy, p: Any) -> Tensor:
 def mean_of_equals(toy: Toy, p: Any) -> Tensor:
     w = toy.start
     for cohort in toy.rounds:
-        ends = [
-            toy.sgd(w, c.batches, p.lr, lambda v, x, y: toy.gradient(v, x, y) + p.weight_decay * v) for c in cohort
-        ]
+        ends = [toy.sgd(w, c.batches, p.lr, lambda v, x, y: toy.gradient(v, x, y) + p.weight_decay * v) for c in cohort]
         w = w + p.server_lr * (uniform(ends) - w)
     return w
 
@@ -106,6 +104,16 @@ def matched_updates(toy: Toy, p: Any) -> Tensor:
     for cohort in toy.rounds:
         rows = updates(w, cohort)
         w = w + matched(rows, weighted(rows, cohort), p.kappa)
+    return w
+
+
+@worked_example("fedomg", hull="weighted", **SPREAD)
+def matched_shares_of_updates(toy: Toy, p: Any) -> Tensor:
+    """The published DG code: p_u Δ_u are matched, around their uniform mean."""
+    w, updates = toy.start, local_sgd(toy, p)
+    for cohort in toy.rounds:
+        rows = [c.share * row for c, row in zip(cohort, updates(w, cohort), strict=True)]
+        w = w + matched(rows, uniform(rows), p.kappa)
     return w
 
 

@@ -13,16 +13,21 @@ from tests.battery.examples.naive import uniform
 
 @worked_example("scaffold")
 def control_variates(toy: Toy, p: Any) -> Tensor:
-    """Algorithm 1, option II: y ← y − η(g(y) − c_i + c); c_i⁺ = c_i − c + (x − y)/(Kη); c ← c + (1/N) Σ (c_i⁺ − c_i)."""
+    """Algorithm 1, option II.
+
+    y ← y − η(g(y) − c_i + c); c_i⁺ = c_i − c + (x − y)/(Kη); c ← c + (1/N) Σ_S (c_i⁺ − c_i).
+    """
     x, c = toy.start, torch.zeros_like(toy.start)
     own = [torch.zeros_like(toy.start) for _ in range(toy.clients)]
     for cohort in toy.rounds:
         ends, changes = [], []
         for client in cohort:
             mine = own[client.id]
-            end = toy.sgd(
-                x, client.batches, p.lr, lambda v, rows, y, mine=mine: toy.gradient(v, rows, y) - mine + c
-            )
+
+            def corrected(v: Tensor, rows: Tensor, y: Tensor, shift: Tensor = c - mine) -> Tensor:
+                return toy.gradient(v, rows, y) + shift
+
+            end = toy.sgd(x, client.batches, p.lr, corrected)
             after = mine - c + (x - end) / (len(client.batches) * p.lr)
             ends.append(end)
             changes.append(after - mine)

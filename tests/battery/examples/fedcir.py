@@ -1,4 +1,4 @@
-"""FedCiR: the clients' objective (eq. 18), and the generator that the server trains (eq. 15), drawing the same numbers."""
+"""FedCiR: the clients' objective (eq. 18) and the server's generator (eq. 15), with the same random numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import cross_entropy, linear, one_hot, softplus
 
 from farfield.algorithms.worked_examples import Toy, ToyClient, gradient_of, worked_example
@@ -51,7 +52,13 @@ class Imagined:
         sizes = [hidden * inputs, hidden, hidden, FEATURES * hidden, FEATURES]
         drawn = [2 * torch.rand(size, generator=rng) - 1 for size in sizes]
         start = torch.cat(
-            [drawn[0] / inputs**0.5, torch.ones(hidden), torch.zeros(hidden), drawn[3] / hidden**0.5, drawn[4] / hidden**0.5]
+            [
+                drawn[0] / inputs**0.5,
+                torch.ones(hidden),
+                torch.zeros(hidden),
+                drawn[3] / hidden**0.5,
+                drawn[4] / hidden**0.5,
+            ]
         )
         variable = start.requires_grad_()
         return cls(p, variable, torch.optim.Adam([variable], lr=p.generator_lr, weight_decay=p.generator_decay))
@@ -114,20 +121,20 @@ def _trained(
     v = w
     for x, y in c.batches:
         epsilon = torch.randn(len(y), FEATURES)
-        z_made = None
+        generated = None
         if shared is not None and reg:
             labels = torch.randint(CLASSES, y.shape)
-            z_made = made.features(made.inputs(labels, None), shared[0]).detach()
+            generated = made.features(made.inputs(labels, None), shared[0]).detach(), labels
 
-        def objective(at: Tensor, x: Tensor = x, y: Tensor = y, epsilon: Tensor = epsilon) -> Tensor:
+        def objective(at: Tensor, x: Tensor = x, y: Tensor = y, drawn: Any = (epsilon, generated)) -> Tensor:
+            epsilon, generated = drawn
             mu, sigma = represent(toy, at, x)
             loss = cross_entropy(head(toy, at, mu + sigma * epsilon), y)
-            if z_made is not None:
-                loss = loss + reg * cross_entropy(head(toy, at, z_made), labels)
+            if generated is not None:
+                loss = loss + reg * cross_entropy(head(toy, at, generated[0]), generated[1])
             if shared is not None and align:
-                normal = torch.distributions.Normal
-                own, class_own = normal(mu, sigma), normal(shared[1][y], shared[2][y])
-                loss = loss + align * torch.distributions.kl_divergence(own, class_own).sum(1).mean()
+                own, of_class = Normal(mu, sigma), Normal(shared[1][y], shared[2][y])
+                loss = loss + align * kl_divergence(own, of_class).sum(1).mean()
             return loss
 
         v = v - p.lr * gradient_of(objective, v)

@@ -27,9 +27,7 @@ def proximal_sgd(toy: Toy, p: Any) -> Updates:
     """FedProx's client, eq. 2: the gradient of μ/2 ‖v − w‖² on top."""
 
     def updates(w: Tensor, cohort: Sequence[ToyClient]) -> list[Tensor]:
-        return [
-            toy.sgd(w, c.batches, p.lr, lambda v, x, y: toy.gradient(v, x, y) + p.mu * (v - w)) - w for c in cohort
-        ]
+        return [toy.sgd(w, c.batches, p.lr, lambda v, x, y: toy.gradient(v, x, y) + p.mu * (v - w)) - w for c in cohort]
 
     return updates
 
