@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from farfield.math import matching
+from farfield.math import gradient_matching as matching
 
 CLIENTS, SEEDS, GOAL = 100, 6, 20.0
 SIZES, KAPPAS, COMMON = (20, 50, 90, 200, 1000, 10000), (0.1, 0.25, 0.5, 0.75, 0.9, 0.99), (0.0, 0.3)

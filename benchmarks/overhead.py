@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from farfield.algorithms import build
-from farfield.federation.local import LocalFederation
+from farfield.federation.engines.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import ModelSpec, build_model
 from farfield.tasks.clients.partition import Partition, make_clients

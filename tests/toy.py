@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from farfield.federation.engine import Engine
+from farfield.federation.engines.local import LocalFederation
 from farfield.federation.execution import Outcome
-from farfield.federation.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import Model, ModelSpec, ModelState, build_model
 from farfield.tasks.clients.partition import Partition, make_clients

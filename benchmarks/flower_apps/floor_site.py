@@ -33,7 +33,7 @@ def client(federation_file: Path, site_file: Path, authority: Path, key: Path) -
 
 
 def process(folder: Path) -> None:
-    from farfield.deployment.site import process as site_process
+    from farfield.deployment.site import worker_process as site_process
 
     def with_empty_exchanges(app):
         sys.path.insert(0, str(HERE / "floor"))

@@ -48,6 +48,7 @@ _DEFINED_IN = {
 #: Reachable as attributes after `import farfield`, as if they had been imported with it.
 _MODULES = (
     "algorithms",
+    "diagnose",
     "errors",
     "federation",
     "math",

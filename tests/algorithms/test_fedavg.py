@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from farfield.algorithms import Aggregate, FedAvg, build
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 from tests.algorithms.linear import SPEC, linear, replies, site, weights
 from tests.toy import SPEC as TOY
 from tests.toy import domains, federation, initial, population

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from farfield.algorithms import AlgorithmError, FedAvg, State, build
-from farfield.algorithms.generator import Generator, consensus_loss
+from farfield.algorithms.fedcir_generator import Generator, consensus_loss
 from farfield.federation.client import Batch, Rows
 from farfield.math import class_gaussians
 from farfield.models import ModelSpec, build_model, head_logits, probabilities, task_loss

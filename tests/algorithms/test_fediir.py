@@ -10,8 +10,8 @@ from torch import Tensor
 
 from farfield.algorithms import build
 from farfield.federation.client import Batch, Client, Rows
+from farfield.federation.engines.local import LocalFederation
 from farfield.federation.federation import Replies, Reply
-from farfield.federation.local import LocalFederation
 from farfield.models import Model, ModelSpec, ModelState, build_model, task_loss
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, domains, federation, initial, sent

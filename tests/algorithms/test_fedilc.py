@@ -442,15 +442,14 @@ def test_without_groupnorm_a_gradient_is_sent_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "idle", "used"),
     [
-        ("fedilc-geometric", {}, {"batch_size", "weighting", "momentum", "local_epochs"}, {"zeros", "lr"}),
-        ("fedilc-fishr", {}, {"batch_size", "zeros"}, {"weighting", "fishr", "fishr_reduction"}),
+        ("fedilc-geometric", {}, {"weighting", "momentum", "optimizer"}, {"zeros", "lr", "batch_size", "local_epochs"}),
+        ("fedilc-fishr", {}, {"zeros"}, {"weighting", "fishr", "fishr_reduction", "batch_size"}),
         ("fedilc-fishr", {"fishr": 0.0}, {"fishr_reduction"}, {"fishr"}),
-        ("fedilc-inter-geo", {}, {"batch_size"}, {"zeros"}),
+        ("fedilc-inter-geo", {}, {"weight_decay"}, {"zeros"}),
         ("fedilc-intra-arith", {}, {"zeros"}, {"batch_size"}),
-        ("fedilc-intra-geo", {}, {"local_steps"}, {"zeros", "batch_size"}),
-        ("fedilc-intra-geo", {"inner": "samples"}, {"batch_size"}, {"zeros"}),
-        ("fedilc-fishr+fedilc-geometric", {}, {"batch_size"}, {"zeros"}),
-        ("fedavg+fedilc-geometric", {}, set(), {"zeros", "batch_size", "local_epochs"}),
+        ("fedilc-intra-geo", {}, {"momentum"}, {"zeros", "batch_size"}),
+        ("fedilc-fishr+fedilc-geometric", {}, {"momentum"}, {"zeros"}),
+        ("fedavg+fedilc-geometric", {}, set(), {"zeros", "batch_size", "local_epochs", "momentum"}),
     ],
 )
 def test_settings_without_an_effect_are_named(

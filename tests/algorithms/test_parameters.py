@@ -89,7 +89,7 @@ def test_a_range_lies_within_the_parameters_limits(name: str) -> None:
         ("fedyogi", {}, {"server_bias_correction"}),
         ("fedsgd", {}, {"momentum", "weight_decay", "optimizer"}),
         ("fediir", {"gamma": 0.0}, {"upsilon", "half", "gradient_average"}),
-        ("fedcir-reg", {}, {"sigma_floor", "generator_draws"}),
+        ("fedcir-reg", {}, {"sigma_floor"}),
     ],
 )
 def test_settings_without_effect_are_named(name: str, settings: dict[str, object], idle: set[str]) -> None:

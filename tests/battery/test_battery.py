@@ -19,7 +19,7 @@ from farfield.federation.client import Batch
 from farfield.federation.phase import phases_of
 from farfield.federation.reply_checks import SCALAR_BYTES
 from farfield.models import ModelSpec, hash_states
-from farfield.models.threads import one_thread
+from farfield.reproducibility.threads import one_thread
 from farfield.runs.plan import Job, make_plan
 from farfield.runs.single_run import run_job
 from farfield.tasks.task import Domain
@@ -305,7 +305,7 @@ def test_two_workers_give_the_same_bits_as_one(name: str) -> None:
 def test_messages_over_flowers_grid_give_the_same_bits(name: str) -> None:
     """As in a simulation and in a deployment; what Flower's own processes add is tested with fewer methods."""
     pytest.importorskip("flwr")
-    from tests.federation.flower.in_process import over_grid
+    from tests.federation.engines.flower.in_process import over_grid
 
     algorithm = make(name)
     local = trained(algorithm, domains(3))[0]

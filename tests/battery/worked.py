@@ -12,9 +12,9 @@ from torch import Tensor
 
 from farfield.algorithms import FedAvg, State, build
 from farfield.algorithms.worked_examples import Toy, ToyClient, WorkedExample
-from farfield.federation.local import LocalFederation
+from farfield.federation.engines.local import LocalFederation
 from farfield.models import Model, ModelSpec
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, domain, initial, population
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import pytest
 
+from farfield.diagnose.data_summary import DataSummary, DomainSummary
 from farfield.report.page import write_report
-from farfield.tasks.summary import DataSummary, DomainSummary
 from tests.browser.chromium import Chromium, executable
 from tests.report.sweeps import sweep
 

@@ -65,7 +65,7 @@ MISTAKES = {
     "a card of something unknown": (["show", "fedsrc"], "unknown algorithm 'fedsrc'"),
     "training without a common model": (
         ["train", "rotated-digits", "-a", "local-only", "--out", "m"],
-        "one model a client",
+        "one model per client",
     ),
     "predicting with no model": (["predict", "nowhere", "x.npy"], "'nowhere' holds no model"),
 }

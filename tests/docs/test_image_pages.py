@@ -14,7 +14,8 @@ import pytest
 
 from farfield.cli.bench import bench
 from farfield.cli.main import run
-from farfield.cli.train import predict, train
+from farfield.cli.predict import predict
+from farfield.cli.train import train
 from farfield.tasks.data_sets.image_sets import SETS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,8 +11,8 @@ import torch
 
 from farfield.algorithms import FedAvg, build, names, registry, use
 from farfield.federation import SCALAR, FederationError, Sends, phase
-from farfield.federation.arena import Arena, receive, send
-from farfield.federation.local import LocalFederation
+from farfield.federation.engines.local import LocalFederation
+from farfield.federation.engines.shared_memory import Arena, receive, send
 from farfield.models import ModelSpec, build_model, task_loss
 from farfield.protocol.measurement import HeldOut
 from farfield.records import Checkpoint, RunFolder

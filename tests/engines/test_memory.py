@@ -13,7 +13,7 @@ import torch
 
 from farfield.algorithms import build
 from farfield.federation import Client, Rows
-from farfield.federation.local import LocalFederation
+from farfield.federation.engines.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import build_model
 from farfield.protocol.cohort import cohort

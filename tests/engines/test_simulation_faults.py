@@ -74,7 +74,7 @@ def methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Any]:
-    from farfield.federation.flower.ray_grid import Simulation
+    from farfield.federation.engines.flower.ray_grid import Simulation
     from farfield.runs.simulation.node import app
 
     with Simulation(app, nodes=4, workers=2) as running:

@@ -54,7 +54,7 @@ def test_a_look_at_one_clients_value_is_an_error_in_the_local_engine(workers: in
 
 def test_a_look_at_one_clients_value_is_an_error_over_flowers_grid() -> None:
     pytest.importorskip("flwr")
-    from tests.federation.flower.in_process import over_grid
+    from tests.federation.engines.flower.in_process import over_grid
 
     algorithm = build("scaffold", {"lr": 0.1, "batch_size": 8})
     fed, _ = over_grid("scaffold", algorithm, domains(3), travelling=False)

@@ -9,9 +9,9 @@ import pytest
 from farfield.errors import UserError
 from farfield.report.collect import Sweep
 from farfield.report.curves import held_out_curves
+from farfield.report.metric_values import metric_named
 from farfield.report.page import render_report
 from farfield.report.tables import fairness_table, result_table
-from farfield.report.values import metric_named
 from tests.report.sweeps import sweep
 
 RULE = "source-validation"

@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from farfield.errors import UserError
 from farfield.report.collect import Sweep
 from farfield.report.grid import Cell, Column, Grid
-from farfield.report.results import ResultLine, ResultTable
+from farfield.report.result_table import ResultLine, ResultTable
 from farfield.report.tables import cost_table, fairness_table, metric_table, result_table
 from tests.report.sweeps import sweep
 

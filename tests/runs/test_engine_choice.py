@@ -24,11 +24,11 @@ from farfield.runs.single_run import run_job
 from tests.toy import SPEC, domains, task
 
 pytest.importorskip("flwr")
-from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.engine import FlowerFederation, Node
+from farfield.federation.engines.flower.engine import FlowerFederation, Node
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.runs.simulation.engine import own_methods
 from farfield.runs.simulation.node import SimulatedSite
-from tests.federation.flower.in_process import InProcessGrid, over_grid, rewritten_problem
+from tests.federation.engines.flower.in_process import InProcessGrid, over_grid, rewritten_problem
 
 engines = sys.modules["farfield.runs.engines"]  # the package has a function of its parent's name
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import farfield as ff
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.clients.row_shares import split_rows
 from farfield.tasks.clients.validation import split_groups

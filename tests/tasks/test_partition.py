@@ -8,7 +8,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 from farfield.tasks.clients.partition import Clients, Partition, Shard, make_clients
 from farfield.tasks.clients.row_shares import split_rows
 from farfield.tasks.clients.validation import split_domain

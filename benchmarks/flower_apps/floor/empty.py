@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from farfield.federation.flower.engine import until_next_look
+from farfield.federation.engines.flower.engine import until_next_look
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_optimizer import LocalOptimizer
 from farfield.federation.local_training import Local, load_own_buffers, train_client
+from farfield.federation.outgoing_updates import Clip, UpdateStep
 from farfield.federation.phase import (
     SCALAR,
     Named,
@@ -44,7 +45,6 @@ from farfield.federation.phase import (
     local_training,
     phase,
 )
-from farfield.federation.update_steps import Clip, UpdateStep
 from farfield.math import weighted_mean
 from farfield.models import Model, ModelSpec, ModelState, predicted_labels, task_loss
 

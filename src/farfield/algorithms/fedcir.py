@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg
-from farfield.algorithms.generator import Generator, consensus_loss
+from farfield.algorithms.fedcir_generator import Generator, consensus_loss
 from farfield.algorithms.parameters import choices, fixed, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import State

@@ -12,7 +12,7 @@ from farfield.federation.client import Client
 from farfield.federation.client_state import ROUND_ONLY
 from farfield.math import GradientMoments, residuals
 from farfield.models import Model
-from farfield.models.randomness import derive_seed
+from farfield.reproducibility.randomness import derive_seed
 
 MOMENTS = f"{ROUND_ONLY}moments"
 

@@ -81,9 +81,6 @@ class IntraGeo(OfEnvironments):
             "batches", "environments inside a client: mini-batches (published code) or samples (paper)"
         )
 
-        def idle(self) -> dict[str, str]:
-            return {**super().idle(), **({} if self.inner == "batches" else {"batch_size": "inner is samples"})}
-
     params: Params
 
     def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:

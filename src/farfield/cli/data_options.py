@@ -12,13 +12,13 @@ from rich.markup import escape
 from rich.text import Text
 
 from farfield.cli.console import messages
+from farfield.diagnose.data_summary import summarise
 from farfield.errors import UserError
-from farfield.report.data import data_grid
+from farfield.report.data_table import data_grid
 from farfield.report.formats import printable
 from farfield.runs.settings import check_weights
 from farfield.tasks import Task, describe, load_table
 from farfield.tasks.open_task import open_task
-from farfield.tasks.summary import summarise
 from farfield.tasks.task import TaskKind
 
 Data = Annotated[

@@ -31,7 +31,7 @@ COMMANDS = (
     ),
     (
         "predict",
-        "farfield.cli.train:predict",
+        "farfield.cli.predict:predict",
         "Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image.",
     ),
     (
@@ -40,10 +40,10 @@ COMMANDS = (
         "Measure a trained model on a labelled new site: accuracy with its 95 % interval, and every other metric.",
     ),
     ("report", "farfield.cli.report:report", "Write the report of a bench, finished or not, and print its table."),
-    ("list", "farfield.cli.catalogue:list_", "List algorithms, tasks, presets or engines."),
+    ("list", "farfield.cli.list_and_show:list_", "List algorithms, tasks, presets or engines."),
     (
         "show",
-        "farfield.cli.catalogue:show",
+        "farfield.cli.list_and_show:show",
         "Show a method's card (paper, phases, what leaves a client, parameters, differences), or a preset's settings.",
     ),
     (

@@ -1,4 +1,4 @@
-"""The Federation contract and its engines. Import an engine from its own module, e.g. `farfield.federation.local`."""
+"""The Federation contract, phases, clients and local training. Engines are in `farfield.federation.engines`."""
 
 from farfield.federation.client import Batch, Client, Rows
 from farfield.federation.federation import Event, Federation, FederationError, QuorumMissed, Replies, Reply, Traffic

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 from farfield.tasks.augment import AUGMENTATIONS
 from farfield.tasks.task import Domain
 

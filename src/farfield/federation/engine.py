@@ -30,7 +30,7 @@ from farfield.federation.federation import (
 from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.federation.reply_checks import STATE_DTYPES, nbytes
 from farfield.models import Layout, ModelState
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 
 NO_REPLY = "no reply within the deadline of {:g} s"
 

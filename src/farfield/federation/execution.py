@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from farfield.federation.client import Client
+from farfield.federation.outgoing_updates import UpdateStep
 from farfield.federation.phase import Named, Sends, declared_sends, phases_of
 from farfield.federation.reply_checks import fault, state_fault
-from farfield.federation.update_steps import UpdateStep
 from farfield.models import Model, ModelState
-from farfield.models.randomness import derive_seed
+from farfield.reproducibility.randomness import derive_seed
 
 
 @dataclass

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from farfield.federation.client import Batch, Client
 from farfield.federation.local_optimizer import LocalOptimizer
-from farfield.federation.phase import Named, declared_sends
+from farfield.federation.phase import Named
 from farfield.models import Model
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def train_client(method: TrainsLocally, client: Client, model: Model, shared: Ma
         total += method.local_gradient(model, batch, local)
         method.adjust(model.gradient, local)
         optimizer.step(model.vector, model.gradient)
-    declared = declared_sends(method.train)
+    declared = method.train.__sends__  # type: ignore[attr-defined]
     reply: dict[str, Tensor | float | int] = {}
     if "update" in declared:
         reply["update"] = model.vector - local.start

@@ -18,7 +18,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, TypeVar
 
 from torch import Tensor
@@ -146,11 +145,6 @@ def declared_phases(algorithm: Any) -> dict[str, dict[str, Sends]]:
 
 def phases_of(algorithm: type) -> dict[str, dict[str, Sends]]:
     """Every phase of a class with its declarations, inherited ones first; update steps are not in it."""
-    return {name: dict(sends) for name, sends in _phases_of(algorithm).items()}
-
-
-@cache
-def _phases_of(algorithm: type) -> dict[str, dict[str, Sends]]:
     names = dict.fromkeys(name for cls in reversed(algorithm.__mro__) for name in vars(cls))
     members = {name: getattr(algorithm, name) for name in names}
     phases = {name: dict(member.__sends__) for name, member in members.items() if hasattr(member, "__sends__")}

@@ -7,6 +7,7 @@ from farfield.math.fairness import Fairness, fairness
 from farfield.math.gaussian import class_gaussians, gaussian_kl
 from farfield.math.geometric_mean import GeometricAccumulator, weighted_geometric_mean, without_rounding_noise
 from farfield.math.gradient_alignment import AlignedHead, aligned_cross_entropy
+from farfield.math.gradient_matching import Matching, matching_direction
 from farfield.math.head_gradients import (
     GradientMoments,
     head_gradient_variance,
@@ -24,7 +25,6 @@ from farfield.math.invariance import (
     vrex_penalty,
 )
 from farfield.math.linear_sem import erm_solution, invariant_solution, local_solution, one_shot_average, population_risk
-from farfield.math.matching import Matching, matching_direction
 from farfield.math.newton import Minimum, newton_minimum
 from farfield.math.not_called_yet.group_dro import group_dro_weights
 from farfield.math.not_called_yet.masks import and_mask, masked_mean, sand_mask, sign_agreement

@@ -24,8 +24,8 @@ from torch.autograd.graph import _engine_run_backward
 from torch.nn import functional as F
 
 from farfield.models.featurizers import FEATURIZERS
-from farfield.models.randomness import derive_seed
 from farfield.models.spec import ModelSpec
+from farfield.reproducibility.randomness import derive_seed
 
 #: Below this a standard deviation's logarithm is of no use to anyone.
 SIGMA_FLOOR = 1e-6

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 
 
 def cohort(seed: int, round: int, clients: int, size: int | None) -> list[int]:

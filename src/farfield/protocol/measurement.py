@@ -10,8 +10,8 @@ from torch import Tensor
 
 from farfield.federation.client import Rows
 from farfield.models import Model, ModelSpec, ModelState, build_model, probabilities
-from farfield.models.randomness import derive_seed
 from farfield.protocol.metrics import classification_metrics, regression_metrics
+from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.task import Domain, TaskKind
 
 

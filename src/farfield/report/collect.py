@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from farfield.diagnose.data_summary import DataSummary
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
 from farfield.records.bench_folder import BENCH, DATA, FAILURE, format_of
 from farfield.records.sealed import count_look, open_sealed
-from farfield.tasks.summary import DataSummary
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from statistics import fmean, stdev
 
 from farfield.protocol.metrics import headline
 from farfield.report.collect import Curve, Sweep
+from farfield.report.metric_values import baseline_of
 from farfield.report.plots import Interval, Series, plot_value
-from farfield.report.results import ResultTable
-from farfield.report.values import baseline_of
+from farfield.report.result_table import ResultTable
 
 #: What one run shows at each evaluated round.
 Reading = Callable[[Curve, str], dict[int, float]]

@@ -11,7 +11,7 @@ from farfield.protocol.metrics import headline
 from farfield.report.formats import arrow, interval, is_percent, metric_label, metric_value
 from farfield.report.grid import Cell, Column, Grid
 from farfield.report.grid import Table as EvaluationTable
-from farfield.report.values import METRICS
+from farfield.report.metric_values import METRICS
 
 __all__ = ["EvaluationTable", "Measured", "evaluation_table"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from farfield.protocol.selection import RULES
 from farfield.report.collect import Sweep
 from farfield.report.formats import is_percent, listed, metric_label, metric_value, plural, with_unit
-from farfield.report.results import ResultLine, ResultTable
+from farfield.report.result_table import ResultLine, ResultTable
 
 #: The rule that results are reported by, where the bench has it.
 PREFERRED_RULE = "source-validation"

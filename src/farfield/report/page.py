@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from farfield.diagnose.data_summary import DataSummary
 from farfield.models import NORM_POLICIES
 from farfield.protocol.metrics import headline
 from farfield.protocol.selection import RULES
@@ -20,7 +21,7 @@ from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic
 from farfield.report.collect import Sweep
 from farfield.report.curves import VALIDATED, difference_intervals, held_out_curves, validation_curves
-from farfield.report.data import data_grid
+from farfield.report.data_table import data_grid
 from farfield.report.diagnostics import diagnostics_table
 from farfield.report.findings import findings, main_rule
 from farfield.report.formats import (
@@ -36,9 +37,8 @@ from farfield.report.formats import (
 )
 from farfield.report.grid import Cell, Column, Grid
 from farfield.report.plots import Range, curves, differences
-from farfield.report.results import ResultTable
+from farfield.report.result_table import ResultTable
 from farfield.report.tables import cost_table, fairness_table, metric_table, result_table
-from farfield.tasks.summary import DataSummary
 
 #: Kinds of events shown; a federation that drops every reply would fill a book otherwise.
 SHOWN_EVENTS = 100

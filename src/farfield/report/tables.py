@@ -24,8 +24,7 @@ from farfield.report.formats import (
     rule_label,
 )
 from farfield.report.grid import Cell, Column, Grid, Table
-from farfield.report.results import ResultLine, ResultTable
-from farfield.report.values import (
+from farfield.report.metric_values import (
     METRICS,
     Key,
     baseline_of,
@@ -37,6 +36,7 @@ from farfield.report.values import (
     overall_summary,
     undefined_domains,
 )
+from farfield.report.result_table import ResultLine, ResultTable
 
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
 

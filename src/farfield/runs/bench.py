@@ -10,7 +10,7 @@ from typing import Any
 
 from farfield.errors import UserError
 from farfield.report.collect import collect
-from farfield.report.values import metric_named
+from farfield.report.metric_values import metric_named
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.result import BenchResult

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from farfield.algorithms import FedAvg
 from farfield.federation.engine import Engine
-from farfield.federation.local import LocalFederation
+from farfield.federation.engines.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import Model
 from farfield.runs.plan import Job, Plan

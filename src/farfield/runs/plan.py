@@ -15,7 +15,7 @@ from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.models import ModelSpec, build_model
 from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
-from farfield.runs.row_checks import check_rows
+from farfield.runs.data_checks import check_rows
 from farfield.runs.settings import (
     PlanError,
     augmentation,

@@ -8,9 +8,9 @@ from typing import Any
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep
 from farfield.report.grid import as_markdown
+from farfield.report.metric_values import metric_named
 from farfield.report.page import write_report
 from farfield.report.tables import ResultTable, result_table
-from farfield.report.values import metric_named
 
 
 class BenchResult:

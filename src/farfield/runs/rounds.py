@@ -20,9 +20,9 @@ from farfield.algorithms import FedAvg, State
 from farfield.federation.engine import Engine
 from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Traffic
 from farfield.models import hash_states
-from farfield.models.threads import one_thread
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
 

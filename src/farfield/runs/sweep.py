@@ -19,7 +19,8 @@ from typing import Any, Protocol
 
 import torch
 
-from farfield.federation.workers import die_with
+from farfield.diagnose.data_summary import summarise
+from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, format_of
@@ -27,7 +28,6 @@ from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Progress
 from farfield.runs.single_run import run_job
-from farfield.tasks.summary import summarise
 from farfield.tasks.task import Task
 
 

@@ -12,7 +12,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import cross_entropy, linear, one_hot, softplus
 
 from farfield.algorithms.worked_examples import Toy, ToyClient, gradient_of, worked_example
-from farfield.models.randomness import derive_seed
+from farfield.reproducibility.randomness import derive_seed
 from tests.battery.examples.naive import uniform
 
 CLASSES, FEATURES = 3, 6

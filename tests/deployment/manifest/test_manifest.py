@@ -277,6 +277,17 @@ def test_a_changed_declaration_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert "meaning was 'mean training loss over the local steps' and is 'the loss of the worst row'" in refused(made)
 
 
+def test_update_steps_are_part_of_what_is_approved() -> None:
+    plain, clipped = manifest("scaffold"), manifest("scaffold", set={"clip": 0.5})
+    meanings = {entry.name: entry.meaning for entry in clipped.entries if entry.exchange == "train"}
+    assert meanings["update"] == "local parameters minus the broadcast ones; at most 0.5 long"
+    assert meanings["control_change"].endswith("; at most 0.5 long")
+    assert "at most" not in meanings["loss"]
+    assert plain.digest != clipped.digest
+    ask(clipped)
+    assert "clip = 0.5, and the server asks for null" in refused(clipped, settings=plain.settings)
+
+
 def test_an_approval_is_for_one_manifest(tmp_path: Path) -> None:
     made, folder = manifest(spec=SPEC), tmp_path / "state" / "heart"
     assert not is_approved(folder, made)

@@ -13,7 +13,7 @@ from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.server import joining
 from farfield.deployment.server.ask_sites import Network
 from farfield.deployment.server.joining import JoinedSites, JoiningError, wait_for_known_sites
-from farfield.federation.flower.packing import pack
+from farfield.federation.engines.flower.packing import pack
 from tests.deployment.sites_in_process import NAMES, Sites, together
 
 

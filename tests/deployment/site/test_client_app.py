@@ -17,8 +17,8 @@ from farfield.deployment.site.client_app import FAILED
 from farfield.deployment.site.data import open_site
 from farfield.deployment.site.site_file import read_site
 from farfield.deployment.site.state_file import load_state
-from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.packing import pack, unpack
+from farfield.federation.engines.flower.packing import pack, unpack
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.models import ModelSpec, build_model
 from tests.deployment.sites_in_process import Sites, ask, context, together
 

@@ -75,11 +75,11 @@ def _run_beyond(approved: Manifest, algorithm: str, settings: Mapping[str, Any],
 
 def _phase_beyond(approved: Manifest, algorithm: str, phase: str) -> str | None:
     """Return what a phase would send beyond the approval, in one sentence; None if nothing."""
-    from farfield.algorithms import parts
-    from farfield.federation.phase import phases_of
+    from farfield.algorithms import build
+    from farfield.federation.phase import declared_phases
 
     prefix = _has_approved(approved)
-    declared = phases_of(parts(algorithm)[0]).get(phase)
+    declared = declared_phases(build(algorithm, approved.settings)).get(phase)
     if declared is None:
         return f"the server asks for a phase '{phase}', which {algorithm} does not have in this site's version"
     agreed = {entry.name: entry.without_numbers for entry in approved.entries if entry.exchange == phase}

@@ -65,21 +65,23 @@ def make_manifest(federation: FederationFile, *, schema: SiteSchema, spec: Model
     client = _method(federation)
     training = role != "evaluate"
     entries = [*schema_entries(schema), *reply_entries(training)]
+    defaults = _defaults(schema)
+    settings = _settings(federation, defaults)
     if training:
-        from farfield.federation.phase import phases_of
+        from farfield.algorithms import build
+        from farfield.federation.phase import declared_phases
 
         entries += statistics_entries(schema)
-        layout, declared = _layout(client, spec), phases_of(client)
+        layout, declared = _layout(client, spec), declared_phases(build(federation.algorithm, settings))
         for phase in (*client.phases, "evaluate"):
             entries += phase_entries(phase, declared[phase], layout)
     else:
         entries += evaluation_entries(schema)
-    defaults = _defaults(schema)
     return Manifest(
         federation=federation.name,
         algorithm=federation.algorithm,
         rounds=federation.rounds if federation.rounds is not None else _usual_rounds(defaults),
-        settings=_settings(federation, defaults),
+        settings=settings,
         seed=federation.seed,
         model=None if spec is None else without_sizes(spec.model_dump(mode="json")),
         entries=tuple(entries),

@@ -11,7 +11,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from farfield.federation.flower.packing import BadMessage, pack, unpack
+from farfield.federation.engines.flower.packing import BadMessage, pack, unpack
 from farfield.federation.phase import Named
 
 MESSAGE = "query.site"

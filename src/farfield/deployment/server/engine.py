@@ -13,10 +13,10 @@ from farfield.deployment.schema.site_schema import read_site_schema
 from farfield.deployment.server.ask_sites import Network
 from farfield.deployment.server.joining import Member, Report
 from farfield.errors import UserError
+from farfield.federation.engines.flower.engine import FlowerFederation, Node
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
-from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.engine import FlowerFederation, Node
 from farfield.models import Layout, ModelState
 
 #: Seconds between looks at which sites are connected.

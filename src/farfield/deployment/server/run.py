@@ -24,8 +24,8 @@ from farfield.deployment.server.evaluating_sites import evaluation_sentences
 from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
 from farfield.errors import UserError
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.federation import Event, FederationError
-from farfield.federation.flower.assignment import Assignment
 from farfield.models import build_model
 from farfield.records import RunFolder
 from farfield.records.atomic import write_atomic, write_json

@@ -24,11 +24,11 @@ from farfield.deployment.site.deployed_site import DeployedSite
 from farfield.deployment.site.state_file import load_state, save_state, state_file
 from farfield.errors import UserError
 from farfield.federation.client_state import SiteState
+from farfield.federation.engines.flower.node import MethodCache
+from farfield.federation.engines.flower.packing import pack, unpack
+from farfield.federation.engines.flower.respond import Responder
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
-from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.node import MethodCache
-from farfield.federation.flower.packing import pack, unpack
-from farfield.federation.flower.respond import Responder
 from farfield.federation.refusal import Refused
 from farfield.models import ModelState
 

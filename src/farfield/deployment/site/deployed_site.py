@@ -20,7 +20,7 @@ from farfield.deployment.schema.site_schema import AgreedSchema, read_agreed_sch
 from farfield.deployment.site.data import SiteData, open_site
 from farfield.deployment.site.site_file import read_site
 from farfield.federation.client import Client, Rows
-from farfield.federation.flower.assignment import Assignment
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.refusal import Refused
 from farfield.models import ModelState
 from farfield.protocol.measurement import HeldOut

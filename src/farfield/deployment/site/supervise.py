@@ -26,7 +26,7 @@ from farfield.deployment.flower.processes import (
     is_loopback,
     wait_for_port,
 )
-from farfield.deployment.site import process as site_process
+from farfield.deployment.site import worker_process as site_process
 from farfield.errors import UserError
 from farfield.records.atomic import write_json
 
@@ -39,7 +39,7 @@ STILL_CONNECTED = 75.0
 #: Parts of Flower's messages about a key that is not registered.
 _UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "failed to activate")
 #: The command that reads a site's rows and works on them; the state folder is added to it.
-WORKER = (sys.executable, "-m", "farfield.deployment.site.process")
+WORKER = (sys.executable, "-m", "farfield.deployment.site.worker_process")
 #: Called with each row of the activity log, for the operator.
 Show = Callable[[dict[str, Any]], None]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from farfield.algorithms import parts
 from farfield.federation.engine import NO_REPLY, Engine
+from farfield.federation.engines.flower.engine import FlowerFederation, Node
+from farfield.federation.engines.flower.ray_grid import PROCESS_ENDED, Simulation
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
-from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.engine import FlowerFederation, Node
-from farfield.federation.flower.ray_grid import PROCESS_ENDED, Simulation
 from farfield.models import ModelState
 from farfield.runs.engines import PreparedRun
 from farfield.runs.plan import Plan

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from farfield.algorithms import build, names, use
 from farfield.federation.client import Client
-from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.node import MethodCache
-from farfield.federation.flower.respond import Responder
-from farfield.federation.flower.watchdog import ALIVE, Watchdog
+from farfield.federation.engines.flower.node import MethodCache
+from farfield.federation.engines.flower.respond import Responder
+from farfield.federation.engines.flower.run_assignment import Assignment
+from farfield.federation.engines.flower.watchdog import ALIVE, Watchdog
 from farfield.federation.population import Population
 from farfield.models import Model
 from farfield.runs.simulation.shared_rows import take_population

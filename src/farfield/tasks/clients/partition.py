@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from torch import Tensor
 
 from farfield.math.domain_split import split_domains
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 from farfield.tasks.clients.row_shares import Dealt, check_fraction, deal_by_class, deal_evenly, deal_in_order
 from farfield.tasks.clients.validation import OFFICIAL, split_domain
 from farfield.tasks.task import Domain, TaskKind

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from farfield.math.domain_split import share_rows
-from farfield.models.randomness import derive_seed
+from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.task import TaskKind
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 from farfield.tasks.clients.row_shares import check_fraction, class_quotas, split_rows
 from farfield.tasks.task import Domain, TaskKind
 

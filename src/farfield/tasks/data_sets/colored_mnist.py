@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from farfield.models.randomness import derive_seed
 from farfield.models.spec import ModelSpec
+from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.data_sets.array_sets import Bytes, available, read
 from farfield.tasks.registry import register
 from farfield.tasks.task import Domain, Task

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from farfield.models.randomness import derive_seed
 from farfield.models.spec import ModelSpec
+from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.data_sets.array_sets import Bytes, available, read
 from farfield.tasks.data_sets.label_skew import CIFAR10_CLASSES
 from farfield.tasks.data_sets.pictures import as_channels, turn_bytes

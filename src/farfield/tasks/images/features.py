@@ -25,7 +25,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from farfield.errors import UserError
 from farfield.models import BACKBONES, ModelSpec, build_model, pin
-from farfield.models.threads import one_thread
+from farfield.reproducibility.threads import one_thread
 from farfield.tasks.data_folder.store import locate
 from farfield.tasks.images.cache import cached_array
 from farfield.tasks.images.image_set import ImageInput, ImageSet, in_order, progress_bar

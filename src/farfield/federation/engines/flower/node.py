@@ -17,11 +17,11 @@ from torch import Tensor
 from farfield.errors import UserError
 from farfield.federation.client import Client
 from farfield.federation.client_state import SiteState
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome, run_phase
-from farfield.federation.flower.assignment import Assignment
 from farfield.federation.refusal import Refused
 from farfield.models import Model, ModelState, build_model
-from farfield.models.threads import one_thread
+from farfield.reproducibility.threads import one_thread
 
 Build = Callable[[str, Mapping[str, Any], int], Any]
 

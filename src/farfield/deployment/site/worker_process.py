@@ -1,4 +1,4 @@
-"""The process that holds a site's rows: `python -m farfield.deployment.site.process STATE_FOLDER`.
+"""The process that holds a site's rows: `python -m farfield.deployment.site.worker_process STATE_FOLDER`.
 
 `farfield client` starts it. It reads the site file and the approval itself, reports when it is ready, and then runs the
 messages that the SuperNode on this machine receives.

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from farfield.math.averaging import normalised_weights, ordered_sum
-from farfield.math.matching_solver import SimplexProblem, minimise_on_simplex
+from farfield.math.gradient_matching_solver import SimplexProblem, minimise_on_simplex
 
 Solver = Literal["exact", "paper"]
 Rescale = Literal["none", "1+kappa^2", "1+kappa"]

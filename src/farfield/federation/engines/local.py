@@ -14,9 +14,9 @@ from torch import Tensor
 
 from farfield.federation.client_state import ClientStates
 from farfield.federation.engine import Engine
+from farfield.federation.engines.worker_pool import WorkerPool
 from farfield.federation.execution import Outcome, run_phase
 from farfield.federation.population import Population
-from farfield.federation.workers import WorkerPool
 from farfield.models import Layout, Model, ModelState
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from farfield.algorithms import State, build
 from farfield.models import ModelSpec, ModelState
-from farfield.models.randomness import generator
+from farfield.reproducibility.randomness import generator
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, domains, federation, initial

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import farfield as ff
-from farfield.tasks.summary import DataSummary, summarise, together
+from farfield.diagnose.data_summary import DataSummary, summarise, together
 from tests.tasks.tables import visits, write
 
 

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from farfield.federation.client_state import ClientStates
 from farfield.federation.engine import NO_REPLY, Engine
+from farfield.federation.engines.flower.packing import BadMessage, PackedGroups, pack, pack_groups, unpack
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
-from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.packing import BadMessage, PackedGroups, pack, pack_groups, unpack
 from farfield.federation.reply_checks import fault, state_fault
 from farfield.models import Layout, ModelState
 

@@ -12,12 +12,12 @@ import torch
 from flwr.app import Array, Error, Message
 
 from farfield.algorithms import FedAvg, build
+from farfield.federation.engines.flower.engine import UNEXPECTED_REPLY, FlowerFederation, until_next_look
+from farfield.federation.engines.flower.packing import packed_bytes, unpack
 from farfield.federation.federation import FederationError, QuorumMissed
-from farfield.federation.flower.engine import UNEXPECTED_REPLY, FlowerFederation, until_next_look
-from farfield.federation.flower.packing import packed_bytes, unpack
 from farfield.federation.reply_checks import nbytes
 from farfield.models import build_model, hash_states
-from tests.federation.flower.in_process import answered, of_client, over_grid, rewritten, spec_for, train
+from tests.federation.engines.flower.in_process import answered, of_client, over_grid, rewritten, spec_for, train
 from tests.toy import SPEC, domains, federation
 
 SHOWN = ["fedavg", "fediir", "fediir+fedomg", "scaffold", "fedilc-inter-geo", "fedcir", "fedloe-irm"]
@@ -161,7 +161,7 @@ def test_a_node_that_messages_do_not_reach_is_named() -> None:
 
 def test_the_deadline_allows_for_nodes_that_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     fed, _ = over_grid("fedavg", fedavg(), domains(3), deadline=2.0, at_once=2, grace=1.0)
-    monkeypatch.setattr("farfield.federation.flower.engine.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr("farfield.federation.engines.flower.engine.time.monotonic", lambda: 100.0)
     assert fed._until(3) == 105.0
     assert fed._until(2) == 103.0
 
@@ -258,6 +258,6 @@ def test_nobody_answering_is_an_error_outside_a_round_too() -> None:
 def test_looks_for_replies_add_a_tenth_to_the_waiting_and_never_press_or_sleep_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("farfield.federation.flower.engine.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("farfield.federation.engines.flower.engine.time", SimpleNamespace(monotonic=lambda: 100.0))
     looks = [until_next_look(100.0 - waited) for waited in (0.0, 0.05, 1.0, 2.0, 600.0)]
     assert looks == pytest.approx([0.01, 0.01, 0.1, 0.2, 0.5])

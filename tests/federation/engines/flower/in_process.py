@@ -14,14 +14,14 @@ from torch import Tensor
 from farfield.algorithms import FedAvg, State, build
 from farfield.federation.client import Client
 from farfield.federation.client_state import SiteState
-from farfield.federation.flower.assignment import Assignment
-from farfield.federation.flower.engine import FlowerFederation, Node
-from farfield.federation.flower.node import MethodCache
-from farfield.federation.flower.packing import pack, unpack
-from farfield.federation.flower.respond import Responder
+from farfield.federation.engines.flower.engine import FlowerFederation, Node
+from farfield.federation.engines.flower.node import MethodCache
+from farfield.federation.engines.flower.packing import pack, unpack
+from farfield.federation.engines.flower.respond import Responder
+from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.population import Population
 from farfield.models import ModelSpec, build_model
-from farfield.models.threads import one_thread
+from farfield.reproducibility.threads import one_thread
 from farfield.tasks.task import Domain
 from tests.toy import SPEC, population
 

@@ -7,8 +7,8 @@ import torch
 
 from farfield.algorithms import AlgorithmError, build
 from farfield.federation import SCALAR, Sends
+from farfield.federation.outgoing_updates import Clip
 from farfield.federation.phase import declared_phases, phases_of
-from farfield.federation.update_steps import Clip
 from tests.toy import domains, federation, initial, sent
 
 SENDS = {

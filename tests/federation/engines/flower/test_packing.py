@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from farfield.federation.flower.packing import BadMessage, pack, pack_groups, packed_bytes, unpack
+from farfield.federation.engines.flower.packing import BadMessage, pack, pack_groups, packed_bytes, unpack
 from farfield.federation.reply_checks import STATE_DTYPES, nbytes
 
 DTYPES = sorted(STATE_DTYPES, key=str)

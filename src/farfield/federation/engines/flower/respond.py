@@ -9,9 +9,9 @@ from typing import Any
 from flwr.app import Message
 
 from farfield.federation.client_state import SiteState
+from farfield.federation.engines.flower.node import MethodCache, Site, run_requested_phase
+from farfield.federation.engines.flower.packing import pack, packed_bytes, unpack
 from farfield.federation.execution import Outcome
-from farfield.federation.flower.node import MethodCache, Site, run_requested_phase
-from farfield.federation.flower.packing import pack, packed_bytes, unpack
 
 
 class Responder:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farfield.diagnose.data_summary import DataSummary, DomainSummary, together
 from farfield.report.formats import number, plural
 from farfield.report.grid import Cell, Column, Grid
-from farfield.tasks.summary import DataSummary, DomainSummary, together
 
 #: More domains than this are not shown one by one: the largest are, and the others together.
 MOST_DOMAINS = 12

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from farfield.federation.arena import ALIGNMENT, Arena, receive, send
+from farfield.federation.engines.shared_memory import ALIGNMENT, Arena, receive, send
 
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.uint8]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -1,11 +1,11 @@
-"""Of `farfield.models.randomness`, which partitions draw from."""
+"""Of `farfield.reproducibility.randomness`, which partitions draw from."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from farfield.models.randomness import derive_seed, generator
+from farfield.reproducibility.randomness import derive_seed, generator
 
 
 def test_seeds_are_fixed_for_ever() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from farfield.federation.arena import Arena, receive, send
+from farfield.federation.engines.shared_memory import Arena, receive, send
 from farfield.federation.execution import Outcome, run_phase
 from farfield.federation.population import Population
 from farfield.models import Model, ModelState

@@ -26,8 +26,8 @@ from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from farfield.errors import UserError
+from farfield.federation.engines.flower.watchdog import ALIVE
 from farfield.federation.federation import FederationError
-from farfield.federation.flower.watchdog import ALIVE
 
 #: Seconds that a simulation may take to start; to end when it is idle, and when it is not.
 START_SECONDS, IDLE_SECONDS, END_SECONDS = 180.0, 4.0, 60.0

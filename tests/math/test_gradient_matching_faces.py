@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from farfield.math import matching_direction, matching_solver
-from farfield.math.matching_faces import settle
+from farfield.math import gradient_matching_solver as matching_solver
+from farfield.math import matching_direction
+from farfield.math.gradient_matching_faces import settle
 
 
 def _updates(clients: int, size: int, seed: int) -> torch.Tensor:

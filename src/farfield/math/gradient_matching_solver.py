@@ -22,7 +22,7 @@ from math import inf, isinf, sqrt
 import torch
 from torch import Tensor
 
-from farfield.math.matching_faces import RIDGE, balance, settle
+from farfield.math.gradient_matching_faces import RIDGE, balance, settle
 
 # How far along the way to the hull's minimiser to look; negative weights are cut off at zero.
 _FRACTIONS = torch.tensor([1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3], dtype=torch.float64).unsqueeze(1)

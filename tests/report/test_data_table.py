@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from farfield.report.data import data_grid
-from farfield.tasks.summary import DataSummary, DomainSummary
+from farfield.diagnose.data_summary import DataSummary, DomainSummary
+from farfield.report.data_table import data_grid
 
 
 def summary(domains: dict[str, tuple[int, ...]], held_out: tuple[str, ...] = (), **fields: object) -> DataSummary:

@@ -1,0 +1,71 @@
+"""`farfield predict`."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+from rich.markup import escape
+from torch import Tensor
+
+from farfield.cli.console import messages
+from farfield.cli.data_options import (
+    print_notes,
+)
+from farfield.cli.output_file import check_output
+from farfield.records.atomic import write_atomic
+from farfield.trained.model_folder import load_model
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model folder that 'train' wrote.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Raw rows (.csv, .tsv, .parquet) for a model of a table; image files and folders of them for a model "
+            "of images; else one file of arrays: .npy, .npz (array 'x'), .csv with a number a column."
+        ),
+    ],
+    to: Annotated[Path | None, typer.Option(help="CSV file to write; standard output by default.")] = None,
+) -> None:
+    """Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image.
+
+    DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array. Rows are
+    counted from 1, the first below the header, here as in all messages.
+    """
+    check_output("--to", to, [*data, model])
+    trained = load_model(model)
+    examples = trained.read(*data)
+    outputs = trained.outputs(examples.x)
+    print_notes(examples.notes)
+    if to is None:
+        _write(sys.stdout, examples.files, trained.classes, outputs)
+        return
+    text = StringIO(newline="")
+    _write(text, examples.files, trained.classes, outputs)
+    write_atomic(to, text.getvalue().encode())
+    messages.print(f"{len(outputs):,} {'images' if examples.files else 'rows'}: {escape(str(to))}", highlight=False)
+
+
+def _write(to: TextIO, files: Sequence[str], classes: Sequence[str], outputs: Tensor) -> None:
+    """A line an example: its file or its number (1 is the first), then what the model says."""
+    # A file's name may be any bytes; what is no text must not end the writing.
+    names: Sequence[object] = [os.fsencode(name).decode("utf-8", "replace") for name in files] or range(
+        1, len(outputs) + 1
+    )
+    first = "file" if files else "row"
+    writer = csv.writer(to)
+    if classes:
+        writer.writerow([first, "label", *(f"p({name})" for name in classes)])
+        for name, row in zip(names, outputs.tolist(), strict=True):
+            label = classes[max(range(len(row)), key=row.__getitem__)]
+            writer.writerow([name, label, *(f"{p:.6f}" for p in row)])
+    else:
+        writer.writerow([first, "value"])
+        writer.writerows([name, f"{row[0]:.6g}"] for name, row in zip(names, outputs.tolist(), strict=True))
