@@ -5,7 +5,8 @@
 Terms are found by a look at the method at work, not by a list:
 
     weight      a parameter that `penalty_weight` names, changed in the method and not in the example
-    parameter   another number among the method's own parameters, likewise; doubled only
+    parameter   another number among the method's own parameters, likewise; not negated
+    count       a whole number among them; doubled only
     adjust      what `adjust` does to the gradient
     prepared    a tensor that `before_training` returns
     sent        a value that a phase sends
@@ -36,6 +37,7 @@ from farfield.federation.federation import Replies
 from tests.battery.methods import offered_examples
 from tests.battery.worked import Wiring, built, difference, states_of
 
+PARAMETERS = ("weight", "parameter", "count")
 MUTATIONS = {"off": 0, "negated": -1, "doubled": 2}
 #: The control: with it every mutant must survive, or it dies of the operation and not of the change.
 CONTROL = "unchanged"
@@ -50,8 +52,8 @@ HARMLESS = {
     "fedilc-geometric.combine *": "the arithmetic mean, which its rule does not look at",
     "fedilc-fishr.combine *": "the arithmetic mean",
     "fedilc-intra-*.combine *": "the arithmetic mean",
-    "fedloe-*.parameter anneal *": "steps towards the minimum; where it is the only one, all ways lead to it",
-    "fedloe-*.parameter stage2 *": "all rounds but the first are stage 2 already, and the first never is",
+    "fedloe-*.count anneal *": "steps towards the minimum; where it is the only one, all ways lead to it",
+    "fedloe-*.parameter stage2 doubled": "all rounds but the first are stage 2 already, and the first never is",
     "fedcir-reg.kept class_* *": "for the alignment, which this ablation does not have",
     "fedcir-align.kept generator_statistics *": "for generated features, which this ablation does not share",
     "fedyogi.kept count *": "Yogi has no bias correction that would read it",
@@ -97,7 +99,7 @@ class Mutant:
         """The mutated method with the example's settings, and what is changed around it."""
         algorithm, wiring = built(example), Wiring()
         term, times = self.term, self._times
-        if term.kind in ("weight", "parameter"):
+        if term.kind in PARAMETERS:
             weight = getattr(algorithm.params, term.name)
             # None is a default that follows another parameter: an example that leaves it so says nothing of it.
             changed = algorithm.params.model_copy(update={term.name: weight and self.factor * weight})
@@ -119,7 +121,7 @@ class Mutant:
     def killer(self) -> str:
         """What notices the mutant: the first worked example that it fails; empty where it survives."""
         for example in worked_examples(self.method):
-            if example.by_hand and self.term.kind not in (*HOOKS, "weight", "parameter"):
+            if example.by_hand and self.term.kind not in (*HOOKS, *PARAMETERS):
                 continue  # what goes over the wire or is kept has no part in numbers by hand
             try:
                 algorithm, wiring = self.made(example)
@@ -147,7 +149,7 @@ def terms_of(method: str) -> list[Term]:
         for name, value in algorithm.params:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if number and value and name not in (*FedAvg.Params.model_fields, *weights, *algorithm.params.idle()):
-                see("parameter", name)
+                see("parameter" if isinstance(value, float) else "count", name)
         for hook, host in _hosts(algorithm):
             if hook == "prepared":
                 continue
@@ -245,9 +247,9 @@ def mutants(short: bool = False) -> list[Mutant]:
 
 
 def _mutations(term: Term, short: bool) -> list[str]:
-    # A count or a rate has no opposite.
-    kinds = ["doubled"] if term.kind == "parameter" else ["negated"] if short else list(MUTATIONS)
-    return kinds if short else [*kinds, CONTROL]
+    # A rate has no opposite, and a count cannot be zero.
+    kinds = {"parameter": ["doubled", "off"], "count": ["doubled"]}.get(term.kind, ["negated", "off", "doubled"])
+    return kinds[:1] if short else [*kinds, CONTROL]
 
 
 def main() -> int:
