@@ -92,7 +92,7 @@ class FedCiR(FedAvg):
         def idle(self) -> dict[str, str]:
             idle = super().idle()
             if not self.lambda_align:
-                idle |= dict.fromkeys(("sigma_floor", "generator_draws"), "lambda_align is 0")
+                idle["sigma_floor"] = "lambda_align is 0"
             if not (self.lambda_reg or self.lambda_align):
                 own = FedCiR.Params.model_fields.keys() - FedAvg.Params.model_fields.keys()
                 idle |= dict.fromkeys(own - {"lambda_reg", "lambda_align"}, "lambda_reg and lambda_align are 0")
@@ -199,7 +199,7 @@ class FedCiR(FedAvg):
             return {"divergence": float(_align(*model.represent(x), y, local.shared))}
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
-        """Eq. (18) with one sample of z an example."""
+        """Eq. (18) with one sample of z per example."""
         mu, sigma = model.represent(batch.x)
         loss = task_loss(model.head(model.draw(mu, sigma)), batch.y)
         if "generator" in shared:
