@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from farfield.algorithms import build, method, names
+from farfield.algorithms import FedAvg, build, method, names
 from farfield.algorithms.parameters import (
     SearchRange,
     choices,
@@ -90,20 +90,38 @@ def test_a_range_lies_within_the_parameters_limits(name: str) -> None:
         ("fedsgd", {}, {"momentum", "weight_decay", "optimizer"}),
         ("fediir", {"gamma": 0.0}, {"upsilon", "half", "gradient_average"}),
         ("fedcir-reg", {}, {"sigma_floor"}),
+        ("erm", {}, {"weighting"}),
+        ("fedilc-inter-geo", {"server_optimizer": "adam"}, {"weighting", "momentum", "weight_decay", "optimizer"}),
     ],
 )
 def test_settings_without_effect_are_named(name: str, settings: dict[str, object], idle: set[str]) -> None:
-    server = {"server_beta2", "server_epsilon", "server_bias_correction"}
-    found = build(name, settings).params.idle()
-    assert (
-        set(found) - (server if "server" not in "".join(idle) and name not in ("fedadam", "fedyogi") else set()) == idle
-    )
+    params = build(name, settings).params
+    found = params.idle()
+    server = {"server_beta2", "server_epsilon", "server_bias_correction"} if params.server_optimizer == "sgd" else set()
+    assert set(found) == idle | server
     assert all(found.values()), "each has a reason"
 
 
-def test_a_method_does_not_inherit_fedavgs_differences_by_accident() -> None:
-    from farfield.algorithms import FedAvg
+def test_a_rule_says_whether_the_clients_weights_count() -> None:
+    assert "weighting" in build("fedavg+fedilc-geometric").params.idle()
+    assert "weighting" not in build("fedilc-inter-geo+fedomg").params.idle()
 
+
+def test_hooks_that_would_silently_do_nothing_are_refused() -> None:
+    with pytest.raises(TypeError, match="has 'penalty' and no 'adjust'"):
+        type("Half", (FedAvg,), {"penalty": lambda self, local: local.parameters.sum(-1)})
+    with pytest.raises(TypeError, match="has 'adjust' and no 'penalty'"):
+        type("Half", (FedAvg,), {"adjust": lambda self, gradient, local: None})
+    with pytest.raises(TypeError, match="'local_gradient' of FedIIR never calls it"):
+        type("Deaf", (method("fediir"),), {"loss": lambda self, model, batch, target: 0})
+    type("Heard", (method("fediir"),), {"loss": FedAvg.loss, "local_gradient": FedAvg.local_gradient})
+
+
+def test_a_class_says_itself_whether_its_hooks_stack() -> None:
+    assert [name for name in names() if method(name).stackable] == ["fedavg", "fediir", "fedprox", "scaffold"]
+
+
+def test_a_method_does_not_inherit_fedavgs_differences_by_accident() -> None:
     class Silent(FedAvg):
         pass
 

@@ -202,6 +202,10 @@ def _override(algorithm: FedAvg, term: Term, factor: int) -> None:
         return plain + factor * (with_term - plain)
 
     class Mutated(kind):  # type: ignore[misc]
+        def penalty(self, local: Any) -> Tensor:
+            value: Tensor = super().penalty(local)  # a class may not have `adjust` alone
+            return value
+
         def adjust(self, gradient: Tensor, local: Any) -> None:
             plain = gradient.clone()
             super().adjust(gradient, local)

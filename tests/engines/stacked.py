@@ -14,15 +14,16 @@ from torch import Tensor
 
 from farfield.federation.client import Batch, Client
 from farfield.federation.local_training import Local
+from farfield.federation.phase import is_local_training
 from farfield.models import Model, ModelState
 
 
 class StackedModel:
     """As many sets of parameters of one model as there are clients, with the model's own interface."""
 
-    def __init__(self, model: Model, stack: int) -> None:
-        self.spec, self.layout = model.spec, model.layout
-        self.vector = model.vector.expand(stack, -1).clone()
+    def __init__(self, model: Model, vectors: Sequence[Tensor]) -> None:
+        self.spec, self.layout, stack = model.spec, model.layout, len(vectors)
+        self.vector = torch.stack([*vectors])
         self.gradient = torch.zeros_like(self.vector)
         self._named = {
             name: self.vector[:, where].view(stack, *model.layout.shapes[name]).requires_grad_()
@@ -71,9 +72,14 @@ def train_stack(
     method: Any, clients: Sequence[Client], model: Model, broadcast: ModelState, shared: dict[str, Tensor]
 ) -> list[dict[str, Any]]:
     """The engine's loop for several clients at once: hooks of a client one by one, hooks of a step on the stack."""
-    model.load(broadcast)
-    prepared = [method.before_training(client, model, **shared) for client in clients]
-    stack = StackedModel(model, len(clients))
+    assert method.stackable
+    assert is_local_training(method.train)
+    prepared, starts = [], []
+    for client in clients:
+        model.load(broadcast)
+        prepared.append(method.before_training(client, model, **shared))
+        starts.append(model.vector.clone())
+    stack = StackedModel(model, starts)
     common = {name: value.expand(len(clients), *value.shape) for name, value in shared.items()}
     own = {name: torch.stack([each[name] for each in prepared]) for name in prepared[0]}
     with torch.no_grad():

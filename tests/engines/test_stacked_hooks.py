@@ -10,7 +10,7 @@ from torch import Tensor
 
 from farfield.algorithms import build
 from farfield.federation.local_training import Local
-from farfield.math import AlignedHead
+from farfield.math import AlignedHead, aligned_cross_entropy
 from farfield.models import ModelSpec, build_model, task_loss
 from farfield.tasks.task import Domain
 from tests.engines.stacked import train_stack
@@ -91,6 +91,24 @@ def test_a_stack_of_aligned_heads_is_each_head_alone(outputs: int, bias: bool) -
         alone = AlignedHead(weight[i], None if offset is None else offset[i], target[i], 0.7)(features[i], y[i])
         for many, one in zip(stacked, alone, strict=True):
             torch.testing.assert_close(many[i], one, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_aligned_loss_of_a_stack_has_each_heads_gradient(bias: bool) -> None:
+    random = torch.Generator().manual_seed(1)
+    inputs = [torch.randn(3, 7, 5, generator=random), torch.randn(3, 4, 5, generator=random)]
+    inputs += [torch.randn(3, 4, generator=random)] if bias else []
+    y, target = torch.arange(21).view(3, 7) % 4, torch.randn(3, 24 if bias else 20, generator=random)
+    variables = [value.requires_grad_() for value in inputs]
+    features, weight, *rest = variables
+    offset = rest[0] if rest else None
+    loss = aligned_cross_entropy(features, weight, offset, y, target, 0.7)
+    together = torch.autograd.grad(loss.sum(), variables)
+    for i in range(3):
+        own = None if offset is None else offset[i]
+        one = aligned_cross_entropy(features[i], weight[i], own, y[i], target[i], 0.7)
+        for many, alone in zip(together, torch.autograd.grad(one, variables), strict=True):
+            torch.testing.assert_close(many[i], alone[i], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.federation import SCALAR, Sends, phase
-from farfield.federation.federation import OnlyInSum, Replies, Reply
+from farfield.federation.federation import FederationError, OnlyInSum, Replies, Reply
 from farfield.federation.local_training import train_client
 from farfield.federation.phase import local_training
-from tests.toy import domains, federation, initial, sent
+from tests.toy import domains, federation, initial, lose, sent
 
 
 class FedSum(FedAvg):
@@ -71,6 +71,9 @@ def _cannot_be_seen(replies: Replies, name: str = "update") -> None:
     with pytest.raises(OnlyInSum, match=f"'{name}' is declared with server_sees='sum'"):
         replies.stack(name)
     with pytest.raises(OnlyInSum):
+        replies[0].values.get(name)
+    assert replies[0].values.get("nothing", 7) == 7
+    with pytest.raises(OnlyInSum):
         replies[0].values[name]
     assert name not in dict(replies[0].values)
     assert name not in replies[0].values
@@ -113,8 +116,38 @@ def test_what_is_seen_one_by_one_can_be_added_up_too() -> None:
     replies = Replies(tuple(Reply(i, "d", 1, {"x": torch.tensor([float(i), 1.0])}, steps=i) for i in range(3)))
     assert replies.sum("x").tolist() == [3.0, 3.0]
     assert replies.sum("x").dtype == torch.float64
-    assert replies.sum("x", dtype=None).dtype == torch.float32
+    assert replies.sum("x", own_dtype=True).dtype == torch.float32
     assert replies.steps.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_sum_that_a_client_has_no_part_in_is_named() -> None:
+    replies = Replies((Reply(0, "d", 1, {"x": 1.0}), Reply(4, "d", 1, {})))
+    with pytest.raises(FederationError, match="client 4 sent no 'x'"):
+        replies.sum("x")
+
+
+def test_a_sum_of_one_is_recorded() -> None:
+    algorithm = fed_sum()
+    with federation(algorithm, domains(3), quorum=0.2) as fed:
+        fed.begin(1, range(3))
+        lose(fed, {"count": {0, 2}})
+        fed.map(algorithm.count, initial().state())
+        assert [(event.kind, event.client) for event in fed.events if event.kind == "sum-of-one"] == [("sum-of-one", 1)]
+        fed.events.clear()
+        fed.begin(2, [1])  # a cohort of one was meant
+        fed.map(algorithm.count, initial().state())
+    assert fed.events == []
+
+
+def test_a_rule_of_the_methods_own_needs_each_update() -> None:
+    class Ruled(FedSum):
+        name = "ruled"
+
+        def rule(self, updates: Any, weights: Any, reference: Any) -> Any:
+            return 2 * reference
+
+    with pytest.raises(AlgorithmError, match="ruled's 'rule' needs each client's update"):
+        Ruled(Ruled.Params())
 
 
 def test_a_reply_has_the_clients_steps() -> None:

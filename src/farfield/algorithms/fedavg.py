@@ -48,6 +48,8 @@ from farfield.federation.phase import (
 from farfield.math import weighted_mean
 from farfield.models import Model, ModelSpec, ModelState, predicted_labels, task_loss
 
+#: The value of a term in the parameters alone, and its gradient: one is nothing without the other.
+_PAIR = ("penalty", "adjust")
 #: With more domains than this their cosines say nothing to a reader, and fill the records.
 MOST_COSINES = 20
 
@@ -80,7 +82,7 @@ class FedAvg:
     not_composable: ClassVar[str] = ""
     #: The name of the parameter that weighs the method's extra term, if it has one; several names for several terms.
     penalty_weight: ClassVar[str | tuple[str, ...] | None] = None
-    #: One gradient a round instead of local training: at equal local steps it needs many more rounds.
+    #: One gradient per round instead of local training: at equal local steps it needs many more rounds.
     single_step: ClassVar[bool] = False
     #: Settings with which the method is FedAvg, for the battery to check; None if there are none.
     fedavg_when: ClassVar[Mapping[str, Any] | None] = None
@@ -90,6 +92,8 @@ class FedAvg:
     pooled: ClassVar[bool] = False
     #: Whether training ends in one model for all; a method that keeps one model per client says False.
     one_model: ClassVar[bool] = True
+    #: Whether the hooks of a step work on a stack of clients too. Not inherited: each class says it for its own hooks.
+    stackable: ClassVar[bool] = True
     #: What kind of model the method needs; the model factory obliges.
     representation: ClassVar[Literal["plain", "gaussian"]] = "plain"
 
@@ -111,7 +115,7 @@ class FedAvg:
         )
         clip: float | None = parameter(
             None,
-            "length to which each update and gradient is cut before it leaves a client; None for no limit",
+            "length to which each update is cut before it leaves a client; None for no limit",
             fixed(),
             gt=0,
         )
@@ -150,6 +154,9 @@ class FedAvg:
         inherit_declarations(cls)
         if "differences" not in vars(cls) and FedAvg in cls.__bases__:
             cls.differences = ()  # FedAvg's differences from its paper are not those of another method
+        if "stackable" not in vars(cls):
+            cls.stackable = False
+        _check_hooks(cls)
 
     def __init__(self, params: Params | None = None, server: FedAvg | None = None, rounds: int | None = None) -> None:
         self.params = params if params is not None else self.Params()
@@ -165,6 +172,11 @@ class FedAvg:
             return
         if self.server is not None:
             raise AlgorithmError(f"{self.server.name} needs each client's update, and {self.name} sends only their sum")
+        own = [
+            hook for hook in ("updates", "combine", "rule") if getattr(type(self), hook) is not getattr(FedAvg, hook)
+        ]
+        if own:
+            raise AlgorithmError(f"{self.name}'s '{own[0]}' needs each client's update, and only their sum is sent")
         if self.params.weighting != "uniform":
             raise AlgorithmError(f"{self.name} sends only the sum of its updates: set weighting=uniform")
 
@@ -324,6 +336,22 @@ class FedAvg:
     def models(self, state: State) -> list[ModelState]:
         """The models to evaluate. One, unless clients keep their own: then results are averaged over them."""
         return [state.model]
+
+
+def _check_hooks(cls: type[FedAvg]) -> None:
+    """Refuse hooks that would silently do nothing."""
+    defined = {hook: next(c for c in cls.__mro__ if hook in vars(c)) for hook in ("loss", "local_gradient", *_PAIR)}
+    alone = [hook for hook in _PAIR if defined[hook] is not FedAvg]
+    if len(alone) == 1:
+        other = _PAIR[1 - _PAIR.index(alone[0])]
+        raise TypeError(f"{cls.__name__} has '{alone[0]}' and no '{other}': a term has a value and its gradient")
+    order = cls.__mro__.index
+    shortcut = defined["local_gradient"]
+    if cls.local_gradient is not FedAvg.local_gradient and order(defined["loss"]) < order(shortcut):
+        raise TypeError(
+            f"{cls.__name__} has a 'loss' of its own, and the 'local_gradient' of {shortcut.__name__} never calls it; "
+            "write both, or set local_gradient = FedAvg.local_gradient"
+        )
 
 
 def _cosines(replies: Replies, updates: Tensor, direction: Tensor) -> dict[str, float]:

@@ -199,7 +199,7 @@ class FedCiR(FedAvg):
             return {"divergence": float(_align(*model.represent(x), y, local.shared))}
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
-        """Eq. (18) with one sample of z an example."""
+        """Eq. (18) with one sample of z per example."""
         mu, sigma = model.represent(batch.x)
         loss = task_loss(model.head(model.draw(mu, sigma)), batch.y)
         if "generator" in shared:

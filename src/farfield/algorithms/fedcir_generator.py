@@ -62,7 +62,7 @@ class Generator:
         return torch.cat(parts)
 
     def draw(self, labels: Tensor, dtype: torch.dtype, rng: torch.Generator | None = None) -> Tensor:
-        """One input a label: the label one-hot, and standard normal noise."""
+        """One input per label: the label one-hot, and standard normal noise."""
         noise = torch.randn((len(labels), self.noise), generator=rng, dtype=dtype)
         return torch.cat([F.one_hot(labels, self.classes).to(dtype), noise], dim=1)
 

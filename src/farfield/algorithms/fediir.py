@@ -50,6 +50,7 @@ class FedIIR(FedAvg):
     )
     phases: ClassVar[tuple[str, ...]] = ("head_gradient", "train")
     penalty_weight: ClassVar[str | None] = "gamma"
+    stackable: ClassVar[bool] = True  # with a linear head
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"gamma": 0.0}
 
     class Params(FedAvg.Params):
@@ -89,7 +90,6 @@ class FedIIR(FedAvg):
             "head",
             "gradient of the client's mean loss by the classifier, or the sum of it over mini-batches",
             server_sees="sum",
-            is_update=True,
         ),
         batches=Sends(SCALAR, "gradients in that sum: 1, or the number of mini-batches", server_sees="sum"),
         square=Sends(SCALAR, "squared length of the mean gradient, times that number", server_sees="sum"),

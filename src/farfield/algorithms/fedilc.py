@@ -33,12 +33,12 @@ from torch import Tensor
 
 from farfield.algorithms.fedavg import Direction, FedAvg
 from farfield.algorithms.fedilc_final_layer import (
+    final_layer_rows,
     flat,
-    keep,
-    kept,
+    keep_moments,
     layers_of,
-    looks,
     moments_of_rows,
+    take_moments,
     weight_and_bias,
 )
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
@@ -56,11 +56,13 @@ from farfield.math import (
 )
 from farfield.models import Model, ModelSpec, task_loss
 
+#: Why the weights of clients have no effect.
+SAME_WEIGHT = "the geometric mean gives all clients the same weight"
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
 
 
 class FedILC(FedAvg):
-    """One gradient a client and round; what differs between the variants is which mean is taken where."""
+    """One gradient per client and round; what differs between the variants is which mean is taken where."""
 
     family: ClassVar[str] = "invariance"
     paper: ClassVar[str] = PAPER
@@ -148,7 +150,7 @@ class FedILC(FedAvg):
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         if spec.norm in ("average", "local"):
             raise AlgorithmError(
-                f"{self.name} takes one gradient a round and keeps no running statistics; "
+                f"{self.name} takes one gradient per round and keeps no running statistics; "
                 "use model.norm=group, freeze or none"
             )
 
@@ -171,7 +173,7 @@ class FedILCWithFishr(FedILC):
     def round(self, fed: Federation, state: State) -> State:
         first = fed.map(self.gradient_and_variance, state.model)
         aggregate = self.aggregate(first)
-        mean = first.sum("variance", dtype=None) / len(first)
+        mean = first.sum("variance", own_dtype=True) / len(first)
         second = fed.map(self.variance_gradient, state.model, among=first.clients, mean_variance=mean)
         penalty, notes = self._penalty_gradient(first, second)
         direction = aggregate.direction - self.params.lr * self.params.fishr * penalty
@@ -218,14 +220,14 @@ class FedILCWithFishr(FedILC):
         client.examples += client.samples
         model.train()
         reply, moments = self._gradient_and_moments(client, model)
-        keep(client, moments)
+        keep_moments(client, moments)
         return {**reply, "variance": flat(model, *moments.variance).to(model.vector.dtype)}
 
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         """The client's gradient and loss, and the moments of the final layer's: closed forms there, autograd below."""
         moments, weight = GradientMoments(), model.head.last.weight.detach().double()
         gradient, total = torch.zeros_like(model.vector), 0.0
-        for look in looks(client, model):
+        for look in final_layer_rows(client, model):
             share = len(look.y) / client.samples
             by_final = flat(model, *moments.add(look.inputs, look.errors)) * share
             model.backward_from(look.inside, look.errors @ weight / client.samples, by_final)
@@ -234,20 +236,18 @@ class FedILCWithFishr(FedILC):
         return {"gradient": self.settle(model, gradient), "loss": total}, moments
 
     @phase(
-        penalty_gradient=Sends(
-            "parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum", is_update=True
-        ),
+        penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"),
         deviation=Sends(SCALAR, "‖v_e − v̄‖²", server_sees="sum"),
     )
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
         """With c = 2 (v_e − v̄), the gradient of c·v_e: closed forms in the final layer, autograd below it."""
         model.train()
-        moments = kept(client, model) or moments_of_rows(client, model)
+        moments = take_moments(client, model) or moments_of_rows(client, model)
         weight = model.head.last.weight.detach().double()
         gap = flat(model, *moments.variance) - mean_variance.double()
         factors = weight_and_bias(model, gap * (2.0 / client.samples))
         total = torch.zeros_like(model.vector)
-        for inside, y, inputs, errors, _ in looks(client, model):
+        for inside, y, inputs, errors, _ in final_layer_rows(client, model):
             by_inputs, by_errors = variance_derivatives(inputs, errors, moments.mean, factors)
             by_logits = through_softmax(by_errors, errors, y)
             by_inputs.addmm_(by_logits, weight)
@@ -272,7 +272,7 @@ class Geometric(FedILC):
 
     class Params(FedILC.Params):
         def idle(self) -> dict[str, str]:
-            return {**super().idle(), "weighting": "the geometric mean gives all clients the same weight"}
+            return {**super().idle(), "weighting": SAME_WEIGHT}
 
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
         direction = self.geometric_mean(updates)
@@ -303,6 +303,10 @@ class InterGeo(FedILCWithFishr):
 
     name: ClassVar[str] = "fedilc-inter-geo"
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "geometric"
+
+    class Params(FedILCWithFishr.Params):
+        def idle(self) -> dict[str, str]:
+            return {**super().idle(), "weighting": SAME_WEIGHT}
 
 
 def _ratio(direction: Tensor, updates: Tensor) -> float:

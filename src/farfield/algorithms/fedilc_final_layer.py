@@ -17,7 +17,7 @@ from farfield.reproducibility.randomness import derive_seed
 MOMENTS = f"{ROUND_ONLY}moments"
 
 
-class Look(NamedTuple):
+class FinalLayerRows(NamedTuple):
     """Some of the client's rows as the final layer sees them. Only `inside` has a graph."""
 
     inside: Tensor
@@ -28,7 +28,7 @@ class Look(NamedTuple):
     logits: Tensor
 
 
-def looks(client: Client, model: Model) -> Iterator[Look]:
+def final_layer_rows(client: Client, model: Model) -> Iterator[FinalLayerRows]:
     """All rows, some at a time. What the model draws is the same in every phase of a round."""
     if model.spec.dropout or model.gaussian is not None:
         torch.default_generator.manual_seed(derive_seed(client.seed, client.round, client.name, "looks"))
@@ -36,7 +36,7 @@ def looks(client: Client, model: Model) -> Iterator[Look]:
         inside = model.head.before_last(model.features(x))
         with torch.no_grad():
             logits = model.head.last(inside)
-            look = Look(inside, y, inside.detach().double(), residuals(logits.double(), y), logits)
+            look = FinalLayerRows(inside, y, inside.detach().double(), residuals(logits.double(), y), logits)
         yield look
 
 
@@ -44,18 +44,18 @@ def looks(client: Client, model: Model) -> Iterator[Look]:
 def moments_of_rows(client: Client, model: Model) -> GradientMoments:
     """Mean and variance of the final layer's per-sample gradients."""
     moments = GradientMoments()
-    for look in looks(client, model):
+    for look in final_layer_rows(client, model):
         moments.add(look.inputs, look.errors)
     return moments
 
 
-def keep(client: Client, moments: GradientMoments) -> None:
+def keep_moments(client: Client, moments: GradientMoments) -> None:
     """Keep the moments at the client between the two exchanges: the second would need another pass to have them."""
     parts = [*moments.mean, *moments.variance]
     client.state[MOMENTS] = torch.cat([part.reshape(-1) for part in parts])
 
 
-def kept(client: Client, model: Model) -> GradientMoments | None:
+def take_moments(client: Client, model: Model) -> GradientMoments | None:
     """The moments of the first exchange, which nobody needs after the second; None if they are not there."""
     together = client.state.pop(MOMENTS, None)
     if together is None:

@@ -27,6 +27,7 @@ published code's are domains (`groups=domains`); local steps are FedAvg's, thoug
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, ClassVar, Literal
 
@@ -44,13 +45,25 @@ from farfield.federation.local_optimizer import LocalOptimizer
 from farfield.federation.local_training import load_own_buffers
 from farfield.federation.phase import SCALAR, Free, Named, Sends, phase
 from farfield.math import HeadMixture, mix_heads
+from farfield.math.head_mixture import Penalty
 from farfield.models import Model, ModelSpec, ModelState, task_loss
 
-Regularizer = Literal["none", "irm", "rex", "fish"]
 #: With more clients than this, their weights are recorded as a range only.
 SHOWN_WEIGHTS = 20
 ROWS = Free("tuning rows")
 REVEALS = "predictions and labels of the tuning rows leave the client, and the server sees them one by one"
+
+
+@dataclass(frozen=True)
+class PhiObjective:
+    """The penalty in φ's objective, and how φ gets there."""
+
+    penalty: Penalty = "none"
+    lam: float = 0.0
+    #: Steps in which λ grows, for the exact solver.
+    anneal: int = 0
+    #: The share of Fish's sequential steps that φ follows.
+    meta_lr: float = 1.0
 
 
 class FedLOE(FedAvg):
@@ -72,7 +85,6 @@ class FedLOE(FedAvg):
     )
     phases: ClassVar[tuple[str, ...]] = ("train", "train_head", "predict_tuning")
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"stage2": 0.0, "tuning": 0.0}
-    regularizer: ClassVar[Regularizer] = "none"
     #: Size and decay of φ's steps where nothing is set: table 5 of the paper, and the published configurations.
     published_steps: ClassVar[Mapping[str, tuple[float, float]]] = {"sgd": (0.05, 5e-4), "adam": (0.01, 0.0)}
 
@@ -229,23 +241,28 @@ class FedLOE(FedAvg):
             [r.domain if p.groups == "domains" else str(r.client) for r in answers],
             answers.weights(p.weighting),
             centre=shares,
-            penalty="rex-within" if getattr(p, "variance", "") == "within" else self.regularizer,
-            lam=getattr(p, "lam", 0.0),
+            penalty=self.objective.penalty,
+            lam=self.objective.lam,
             ridge=p.ridge,
         )
+
+    @property
+    def objective(self) -> PhiObjective:
+        """What φ is fitted with besides the risk."""
+        return PhiObjective()
 
     def solve(self, problem: HeadMixture) -> tuple[Tensor, str]:
         """φ, and why it cannot be used, if so."""
         p = self.params
         if p.phi_solver == "exact":
-            found = problem.solve(getattr(p, "anneal", 0))
+            found = problem.solve(self.objective.anneal)
             if not found.converged:
                 return found.x, f"no minimum in φ was found (gradient {found.gradient_norm:.1e})"
             return found.x, "the φ found predicts next to nothing" if problem.collapsed(found.x) else ""
         lr, decay = self.published_steps[p.phi_solver]
         lr = lr if p.phi_lr is None else p.phi_lr
         decay = decay if p.phi_weight_decay is None else p.phi_weight_decay
-        phi = problem.descend(p.phi_solver, p.phi_steps, lr, decay, getattr(p, "meta_lr", 1.0))
+        phi = problem.descend(p.phi_solver, p.phi_steps, lr, decay, self.objective.meta_lr)
         return phi, "φ's steps led away from the clients' labels" if problem.collapsed(phi) else ""
 
 

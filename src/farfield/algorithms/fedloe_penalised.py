@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from farfield.algorithms.fedloe import FedLOE, Regularizer
+from farfield.algorithms.fedloe import FedLOE, PhiObjective
 from farfield.algorithms.parameters import choices, log_range, parameter
 from farfield.algorithms.registry import register
 
@@ -51,10 +51,15 @@ class FedLOEIRM(FedLOE):
     """Locally overfit heads, mixed so that no client would rescale the mixture (IRM)."""
 
     name: ClassVar[str] = "fedloe-irm"
-    regularizer: ClassVar[Regularizer] = "irm"
 
     class Params(Penalised):
         pass
+
+    params: Params
+
+    @property
+    def objective(self) -> PhiObjective:
+        return PhiObjective("irm", self.params.lam, self.params.anneal)
 
 
 @register
@@ -62,7 +67,6 @@ class FedLOEREx(FedLOE):
     """Locally overfit heads, mixed so that the clients' risks are alike (V-REx)."""
 
     name: ClassVar[str] = "fedloe-rex"
-    regularizer: ClassVar[Regularizer] = "rex"
     published_steps: ClassVar[Mapping[str, tuple[float, float]]] = {"sgd": (0.05, 5e-4), "adam": (0.001, 0.0)}
 
     class Params(Penalised):
@@ -71,13 +75,19 @@ class FedLOEREx(FedLOE):
         def idle(self) -> dict[str, str]:
             return super().idle() if self.lam else {"variance": "lam is 0", **super().idle()}
 
+    params: Params
+
+    @property
+    def objective(self) -> PhiObjective:
+        within = self.params.variance == "within"
+        return PhiObjective("rex-within" if within else "rex", self.params.lam, self.params.anneal)
+
 
 @register
 class FedLOEFish(FedLOE):
     """Locally overfit heads, mixed so that the clients' gradients by φ agree (Fish)."""
 
     name: ClassVar[str] = "fedloe-fish"
-    regularizer: ClassVar[Regularizer] = "fish"
 
     class Params(Penalised):
         lam: float = parameter(0.05, "λ, weight of the inner products; 0 gives fedloe-erm", log_range(1e-2, 1e3), ge=0)
@@ -89,3 +99,7 @@ class FedLOEFish(FedLOE):
             return {"lam": f"phi_solver is {self.phi_solver}, and Fish's own steps have no λ", **super().idle()}
 
     params: Params
+
+    @property
+    def objective(self) -> PhiObjective:
+        return PhiObjective("fish", self.params.lam, self.params.anneal, self.params.meta_lr)

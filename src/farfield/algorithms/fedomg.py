@@ -6,7 +6,7 @@ a client's update is largest. It needs no more communication than the client met
     Nguyen et al. Federated Domain Generalization with Data-free On-server Matching Gradient. ICLR 2025. Eq. 15 to 17,
     Algorithm 1.
 
-The problem is convex, over one weight a client, and solved from the Gram matrix of the updates to a certified gap.
+The problem is convex, over one weight per client, and solved from the Gram matrix of the updates to a certified gap.
 
 Differs from the paper in: the direction is added (eq. 17 subtracts it, which would ascend with Δ_u = θ_u − θ); the
 hull is of the raw updates and g_FL their weighted mean, while the published code for unseen domains multiplies updates

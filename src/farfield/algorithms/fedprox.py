@@ -31,6 +31,7 @@ class FedProx(FedAvg):
     paper: ClassVar[str] = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
     differences: ClassVar[tuple[str, ...]] = ("a fixed number of local epochs instead of an inexactness criterion",)
     penalty_weight: ClassVar[str | None] = "mu"
+    stackable: ClassVar[bool] = True
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"mu": 0.0}
 
     class Params(FedAvg.Params):

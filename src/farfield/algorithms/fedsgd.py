@@ -1,4 +1,4 @@
-"""FedSGD: one full-batch gradient a client and round, one server step.
+"""FedSGD: one full-batch gradient per client and round, one server step.
 
     McMahan et al., AISTATS 2017, section 2; FedILC's baseline with server Adam (Zhu et al. 2022).
 

@@ -37,6 +37,12 @@ class ERM(FedAvg):
     not_composable: ClassVar[str] = "pools the data, so there are no clients' updates for a server rule"
     pooled: ClassVar[bool] = True
 
+    class Params(FedAvg.Params):
+        def idle(self) -> dict[str, str]:
+            return {**super().idle(), "weighting": "there is one client with the rows of all"}
+
+    params: Params
+
 
 @register
 class LocalOnly(FedAvg):

@@ -139,7 +139,8 @@ def _idle_of_both(
         def idle(self) -> dict[str, str]:
             idle: dict[str, str] = super().idle()
             for server in servers:
-                own = _own_fields(server, base)
+                # Whether the clients' weights count is for a rule to say.
+                own = {*_own_fields(server, base), *({"weighting"} if "rule" in server.server_half else ())}
                 said = server.Params.model_construct(**self.model_dump()).idle()
                 idle = {n: why for n, why in idle.items() if n not in own} | {n: said[n] for n in own if n in said}
             return idle

@@ -39,6 +39,7 @@ class Scaffold(FedAvg):
     family: ClassVar[str] = "heterogeneity"
     paper: ClassVar[str] = "Karimireddy et al., SCAFFOLD, ICML 2020 (option II)"
     differences: ClassVar[tuple[str, ...]] = ("control variates start at zero", "K is the client's own step count")
+    stackable: ClassVar[bool] = True
     fedavg_with_one_client: ClassVar[bool] = True
 
     class Params(FedAvg.Params):
@@ -54,6 +55,8 @@ class Scaffold(FedAvg):
                     "scaffold's control variate is the mean gradient of plain local SGD; "
                     "set momentum=0 and optimizer=sgd"
                 )
+            if self.clip is not None:
+                raise ValueError("scaffold's control variates are exact changes, which clip would cut; omit clip")
             return self
 
     params: Params
@@ -78,7 +81,7 @@ class Scaffold(FedAvg):
 
     @adds_to(
         "train",
-        control_change=Sends("parameters", "change of the client's control variate", server_sees="sum", is_update=True),
+        control_change=Sends("parameters", "change of the client's control variate", server_sees="sum"),
     )
     def after_training(self, client: Client, model: Model, local: Local) -> Named:
         before = local.own_control

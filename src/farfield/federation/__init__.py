@@ -2,7 +2,8 @@
 
 from farfield.federation.client import Batch, Client, Rows
 from farfield.federation.federation import Event, Federation, FederationError, QuorumMissed, Replies, Reply, Traffic
-from farfield.federation.phase import SCALAR, Free, Sends, phase, phases_of
+from farfield.federation.local_training import Local, train_client
+from farfield.federation.phase import SCALAR, Free, Sends, adds_to, local_training, phase, phases_of
 
 __all__ = [
     "SCALAR",
@@ -12,12 +13,16 @@ __all__ = [
     "Federation",
     "FederationError",
     "Free",
+    "Local",
     "QuorumMissed",
     "Replies",
     "Reply",
     "Rows",
     "Sends",
     "Traffic",
+    "adds_to",
+    "local_training",
     "phase",
+    "train_client",
     "phases_of",
 ]

@@ -15,6 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from farfield.federation.client_state import ClientStates
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import (
     Event,
@@ -27,6 +28,7 @@ from farfield.federation.federation import (
     Traffic,
     Values,
 )
+from farfield.federation.outgoing_updates import restored
 from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.federation.reply_checks import STATE_DTYPES, nbytes
 from farfield.models import Layout, ModelState
@@ -52,6 +54,7 @@ class Engine(ABC):
         self._round = 0
         self._cohort: tuple[int, ...] = ()
         self._sends: dict[str, Sends] = {}
+        self._states = ClientStates()
         self.traffic = Traffic()
         self.events: list[Event] = []
         #: Rounds that did not count.
@@ -79,19 +82,6 @@ class Engine(ABC):
     def layout(self) -> Layout:
         """The model's shape."""
 
-    @property
-    @abstractmethod
-    def states(self) -> dict[int, dict[str, Tensor]]:
-        """What stays at each client between rounds, for a checkpoint. Empty where clients keep it themselves."""
-
-    @states.setter
-    @abstractmethod
-    def states(self, states: dict[int, dict[str, Tensor]]) -> None: ...
-
-    def discard(self) -> None:
-        """This round does not count: what clients wanted to keep of it is forgotten, as the server forgets it."""
-        self.skipped.add(self._round)
-
     @abstractmethod
     def close(self) -> None: ...
 
@@ -101,14 +91,29 @@ class Engine(ABC):
     ) -> Iterator[Outcome]:
         """Run a phase on these clients: an outcome for each, in any order."""
 
-    @abstractmethod
     def _keep(self, outcome: Outcome) -> None:
-        """Set aside what an accepted client wants to keep until the round counts."""
+        """Hold what an accepted client keeps until the round counts."""
+        self._states.stage(outcome.client, outcome.state)
 
     # What all do.
 
+    @property
+    def states(self) -> dict[int, dict[str, Tensor]]:
+        """What stays at each client between rounds, for a checkpoint. Empty where clients keep it themselves."""
+        return self._states.save()
+
+    @states.setter
+    def states(self, states: dict[int, dict[str, Tensor]]) -> None:
+        self._states.load(states)
+
+    def discard(self) -> None:
+        """Do not count this round: forget what clients wanted to keep of it, as the server forgets it."""
+        self.skipped.add(self._round)
+        self._states.discard()
+
     def begin(self, round: int, cohort: Sequence[int]) -> None:
         """Say which round it is and who takes part in it. The round before counts, unless it was discarded."""
+        self._states.commit()
         self._round = round
         self._cohort = tuple(sorted(cohort))
 
@@ -166,6 +171,7 @@ class Engine(ABC):
             if outcome.problem is None and late:
                 outcome.problem = NO_REPLY.format(self._deadline)
             if outcome.problem is None:
+                outcome.values = restored(phase, outcome.values)
                 accepted.append(outcome)
                 self._keep(outcome)
             else:
@@ -188,11 +194,14 @@ class Engine(ABC):
     def _replies(self, accepted: Sequence[Outcome]) -> Replies:
         """What the server half may see: values one by one, or the sum of those that are declared as needed in sum."""
         only_in_sum = [name for name, sends in self._sends.items() if sends.server_sees == "sum"]
+        if only_in_sum and len(accepted) == 1 < len(self._cohort):
+            message = f"one client is left, so the sum of '{only_in_sum[0]}' is that client's value"
+            self.events.append(Event("sum-of-one", self._round, message, client=accepted[0].client))
         replies = tuple(
             Reply(o.client, o.domain, o.samples, Values(o.values, only_in_sum), steps=o.steps) for o in accepted
         )
         sums = {
-            name: Sum([outcome.values[name] for outcome in accepted])
+            name: Sum.of([outcome.values[name] for outcome in accepted])
             for name in only_in_sum
             if accepted and all(name in outcome.values for outcome in accepted)
         }

@@ -37,7 +37,10 @@ class OnlyInSum(FederationError):
     """A look at one client's value of what the server may see only in sum."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"'{name}' is declared with server_sees='sum': read replies.sum('{name}'), or declare 'each'")
+        super().__init__(
+            f"'{name}' is declared with server_sees='sum', so it is seen only as replies.sum('{name}') over all replies; "
+            "declare 'each' to see single values, or ask fewer clients with fed.map(…, among=clients)"
+        )
 
 
 class Values(dict[str, Any]):
@@ -52,19 +55,24 @@ class Values(dict[str, Any]):
             raise OnlyInSum(name)
         raise KeyError(name)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self or name in self._only_in_sum else default
 
+
+@dataclass(frozen=True)
 class Sum:
-    """The sum over all replies of values that cannot be read one by one."""
+    """The sum over all replies of values that cannot be read one by one: all that a server has of them."""
 
-    def __init__(self, values: Sequence[Tensor | float | int]) -> None:
+    #: In float64 and client order.
+    total: Tensor
+    #: In the dtype of the values, by torch's own order.
+    in_own_dtype: Tensor
+
+    @classmethod
+    def of(cls, values: Sequence[Tensor | float | int]) -> Sum:
         rows = torch.stack([torch.as_tensor(value) for value in values])
-
-        def total(dtype: torch.dtype | None) -> Tensor:
-            if dtype is None:
-                return rows.sum(dim=0)
-            return ordered_sum(rows.reshape(len(rows), -1), torch.ones(len(rows))).view(rows.shape[1:]).to(dtype)
-
-        self.total = total
+        total = ordered_sum(rows.reshape(len(rows), -1), torch.ones(len(rows)))
+        return cls(total.view(rows.shape[1:]), rows.sum(dim=0))
 
 
 @dataclass(frozen=True)
@@ -126,10 +134,14 @@ class Replies(Sequence[Reply]):
         """One row per client. Raises OnlyInSum for what is declared as needed only in sum."""
         return torch.stack([torch.as_tensor(r.values[name]) for r in self.replies])
 
-    def sum(self, name: str, dtype: torch.dtype | None = torch.float64) -> Tensor:
-        """The sum over the clients, in float64 and client order; in the values' own dtype where `dtype` is None."""
-        of = self.sums[name] if name in self.sums else Sum([r.values[name] for r in self.replies])
-        return of.total(dtype)
+    def sum(self, name: str, own_dtype: bool = False) -> Tensor:
+        """The sum over the clients, in float64 and client order, or in the values' own dtype."""
+        if name not in self.sums:
+            silent = [r.client for r in self.replies if name not in r.values and not isinstance(r.values, Values)]
+            if silent:
+                raise FederationError(f"client {silent[0]} sent no '{name}', so there is no sum of it")
+        of = self.sums[name] if name in self.sums else Sum.of([r.values[name] for r in self.replies])
+        return of.in_own_dtype if own_dtype else of.total
 
     @property
     def steps(self) -> Tensor:

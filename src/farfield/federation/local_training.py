@@ -1,6 +1,7 @@
 """The loop of local training. It belongs to the engine; a method fills in the hooks.
 
-    before_training   once per client: read the client's state, return tensors that the steps need
+    before_training   once per client, in training mode: read the client's state, return tensors that the steps need; it
+                      may load other parameters into the model, from which training then starts
     local_gradient    at each step: the gradient of the local objective on a mini-batch
     adjust            at each step: add the gradient of a term in the parameters alone
     after_training    once per client: keep state, return what the reply has besides the update
@@ -56,6 +57,10 @@ class Local:
         return made
 
 
+#: What `Local` has itself.
+RESERVED = ("parameters", "start", "shared", "once")
+
+
 class TrainsLocally(Protocol):
     """The hooks that a method fills in."""
 
@@ -74,11 +79,13 @@ def train_client(method: TrainsLocally, client: Client, model: Model, shared: Ma
     whatever the method adds. The model is left as trained.
     """
     load_own_buffers(client, model)
+    model.train()
     prepared = method.before_training(client, model, **shared)
+    _check_names(shared, prepared)
     local = Local(model.vector, model.vector.clone(), {**shared, **prepared})
     optimizer = method.local_optimizer()
     total = torch.zeros(())
-    model.train()
+    client.steps = client.examples = 0  # batches that were drawn before the loop are no local steps
     for batch in method.batches(client, model):
         total += method.local_gradient(model, batch, local)
         method.adjust(model.gradient, local)
@@ -90,6 +97,16 @@ def train_client(method: TrainsLocally, client: Client, model: Model, shared: Ma
     if "loss" in declared:
         reply["loss"] = float(total) / max(client.steps, 1)
     return {**reply, **share_buffers(client, model), **method.after_training(client, model, local)}
+
+
+def _check_names(shared: Mapping[str, Any], prepared: Mapping[str, Any]) -> None:
+    """Refuse names that would hide what `Local` has, or one another."""
+    for name in (*shared, *prepared):
+        if name in RESERVED:
+            raise ValueError(f"'{name}' cannot name a shared or prepared value: local.{name} is part of local training")
+    for name in prepared:
+        if name in shared:
+            raise ValueError(f"before_training returns '{name}', which the server shares already; use another name")
 
 
 def load_own_buffers(client: Client, model: Model) -> None:

@@ -7,9 +7,9 @@ leaves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -25,7 +25,10 @@ class UpdateStep(Protocol):
         """Return what is declared of a phase's outputs after this step."""
 
     def apply(self, values: Named, sends: Mapping[str, Sends], client: Client) -> Named:
-        """Return the values to send instead of `values`, which `sends` declares."""
+        """Return the values to send instead of `values`, which `sends` declares. Runs at the client."""
+
+    def restore(self, values: Named) -> Named:
+        """Undo at the server what can be undone, such as a compression; return the values that the method reads."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,20 @@ class Clip:
             for name, value in values.items()
         }
 
+    def restore(self, values: Named) -> Named:
+        return values
+
     def _shortened(self, value: Tensor) -> Tensor:
         length = float(torch.linalg.vector_norm(value, dtype=torch.float64))
-        # A value that is not finite stays so: the checks of the reply name it.
-        return value if not length > self.limit else value * (self.limit / length)
+        if not length > self.limit:  # a value that is not finite stays so: the checks of the reply name it
+            return value
+        # A little below the limit, so that rounding the products cannot lead over it.
+        return value * (self.limit / length * (1 - 2 * torch.finfo(value.dtype).eps))
+
+
+def restored(phase: Callable[..., Any], values: Named) -> Named:
+    """A reply's values as the algorithm's server half reads them: what its update steps did is undone in reverse."""
+    algorithm = getattr(phase, "__self__", None)
+    for step in reversed(getattr(algorithm, "update_steps", ())):
+        values = step.restore(values)
+    return values

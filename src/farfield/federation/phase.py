@@ -137,9 +137,12 @@ def declared_sends(phase: Callable[..., Any]) -> dict[str, Sends]:
 
 def declared_phases(algorithm: Any) -> dict[str, dict[str, Sends]]:
     """Every phase of an algorithm with what leaves a client in it, after the algorithm's update steps."""
-    declared = phases_of(type(algorithm))
-    for step in getattr(algorithm, "update_steps", ()):
-        declared = {name: dict(step.declare(sends)) for name, sends in declared.items()}
+    declared: dict[str, dict[str, Sends]] | None = vars(algorithm).get("_declared_phases")
+    if declared is None:
+        declared = phases_of(type(algorithm))
+        for step in getattr(algorithm, "update_steps", ()):
+            declared = {name: dict(step.declare(sends)) for name, sends in declared.items()}
+        algorithm._declared_phases = declared  # asked for with every reply
     return declared
 
 
@@ -154,6 +157,9 @@ def phases_of(algorithm: type) -> dict[str, dict[str, Sends]]:
                 extended, sends = member.__adds__
                 if extended not in phases:
                     raise TypeError(f"'{name}' adds to the phase '{extended}', and {algorithm.__name__} has none")
+                again = next((output for output in sends if output in phases[extended]), None)
+                if again is not None:
+                    raise TypeError(f"'{name}' adds '{again}' to '{extended}', which declares it already")
                 phases[extended] |= sends
     return phases
 

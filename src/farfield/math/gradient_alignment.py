@@ -123,6 +123,8 @@ class _AlignedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         by_features, by_head = ctx.saved_tensors
-        size = ctx.shape[0] * ctx.shape[1]
-        by_weight, by_bias = by_head[:size].view(ctx.shape), by_head[size:]
-        return grad * by_features, grad * by_weight, grad * by_bias if len(by_bias) else None, None, None, None
+        size = ctx.shape[-2] * ctx.shape[-1]
+        by_weight, by_bias = by_head[..., :size].view(ctx.shape), by_head[..., size:]
+        # One factor per head of a stack, over the rows and columns of each.
+        wide, long = grad.view(*grad.shape, 1, 1), grad.view(*grad.shape, 1)
+        return wide * by_features, wide * by_weight, long * by_bias if by_bias.shape[-1] else None, None, None, None

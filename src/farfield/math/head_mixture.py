@@ -1,7 +1,7 @@
 """FedLOE's small problem: how much of each client's head goes into the common one.
 
 For linear heads, mixing heads is mixing predictions: Σ_c φ_c (W_c z + b_c) = (Σ φ_c W_c) z + Σ φ_c b_c. So φ can be
-fitted on predictions alone, and has one entry a client.
+fitted on predictions alone, and has one entry per client.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class HeadMixture:
     """Eq. 11 of FedLOE as a function of φ: Σ_g p(g) R_g(φ) + λ r(φ) + ρ/2 ‖φ − φ₀‖².
 
     `predictions` (n, heads, outputs) are of all tuning rows under every head, `targets` (n,) their labels (or values,
-    for the squared error), `groups` (n,) which client or domain a row belongs to, `weights` p(g), one a group. `centre`
-    is φ₀. The penalties r are, with f = Σ_c φ_c ŷ_c and groups of equal weight:
+    for the squared error), `groups` (n,) which client or domain a row belongs to, `weights` p(g), one per group.
+    `centre` is φ₀. The penalties r are, with f = Σ_c φ_c ŷ_c and groups of equal weight:
 
     - "irm": mean over groups of the squared derivative of R_g(w · f) at w = 1;
     - "rex": variance over groups of R_g; "rex-within": mean over groups of the variance of the losses inside;
@@ -84,7 +84,7 @@ class HeadMixture:
         return self._of_groups(self._losses(self._mixed(phi)))
 
     def group_gradients(self, phi: Tensor) -> Tensor:
-        """∇_φ R_g, one row a group."""
+        """∇_φ R_g, one row per group."""
         errors = self._errors(self._mixed(phi))
         return self._of_groups((errors.unsqueeze(1) * self.predictions).sum(dim=2))
 

@@ -1,4 +1,4 @@
-"""Penalties of centralized domain generalization: IRM, V-REx, GroupDRO, Fish, Fishr.
+"""Penalties of centralized domain generalization: IRM, V-REx, Fish, Fishr.
 
 FedLOE fits its head mixture with the first ones, FedILC uses Fishr. All are differentiable.
 """

@@ -27,7 +27,7 @@ def predicted_labels(logits: Tensor) -> Tensor:
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Class probabilities, one column a class; one logit gives two columns."""
+    """Class probabilities, one column per class; one logit gives two columns."""
     if logits.shape[-1] == 1:
         p = torch.sigmoid(logits)
         return torch.cat([1 - p, p], dim=-1)

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from farfield.federation.client_state import ClientStates
 from farfield.federation.engine import Engine
 from farfield.federation.engines.worker_pool import WorkerPool
 from farfield.federation.execution import Outcome, run_phase
@@ -46,7 +44,6 @@ class LocalFederation(Engine):
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._pool = WorkerPool(workers, algorithm, model, population, seed) if workers > 1 else None
-        self._states = ClientStates()
 
     def close(self) -> None:
         if self._pool is not None:
@@ -60,26 +57,6 @@ class LocalFederation(Engine):
     @property
     def layout(self) -> Layout:
         return self._model.layout
-
-    @property
-    def states(self) -> dict[int, dict[str, Tensor]]:
-        """What stays at each client between rounds. Only clients that have taken part have an entry."""
-        return self._states.save()
-
-    @states.setter
-    def states(self, states: dict[int, dict[str, Tensor]]) -> None:
-        self._states.load(states)
-
-    def discard(self) -> None:
-        super().discard()
-        self._states.discard()
-
-    def begin(self, round: int, cohort: Sequence[int]) -> None:
-        self._states.commit()
-        super().begin(round, cohort)
-
-    def _keep(self, outcome: Outcome) -> None:
-        self._states.stage(outcome.client, outcome.state)
 
     def _outcomes(
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]

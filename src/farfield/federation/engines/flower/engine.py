@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from flwr.app import Error, Message, RecordDict
-from torch import Tensor
 
-from farfield.federation.client_state import ClientStates
 from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.engines.flower.packing import BadMessage, PackedGroups, pack, pack_groups, unpack
 from farfield.federation.engines.flower.run_assignment import Assignment
@@ -77,7 +75,6 @@ class FlowerFederation(Engine):
         self._grid, self._nodes, self._layout, self._assignment = grid, tuple(nodes), layout, assignment
         self._travelling, self._at_once, self._grace = travelling, at_once, grace
         #: Used only if the states travel.
-        self._states = ClientStates()
         self._attempt = ""
         #: By client the mark of its last message, until the reply is accepted.
         self._sent: dict[int, str] = {}
@@ -90,22 +87,9 @@ class FlowerFederation(Engine):
     def layout(self) -> Layout:
         return self._layout
 
-    @property
-    def states(self) -> dict[int, dict[str, Tensor]]:
-        return self._states.save()
-
-    @states.setter
-    def states(self, states: dict[int, dict[str, Tensor]]) -> None:
-        self._states.load(states)
-
     def begin(self, round: int, cohort: Sequence[int]) -> None:
-        self._states.commit()
         self._attempt = uuid.uuid4().hex
         super().begin(round, cohort)
-
-    def discard(self) -> None:
-        super().discard()
-        self._states.discard()
 
     def close(self) -> None:
         """Do nothing: the network outlives the federation."""
@@ -113,7 +97,7 @@ class FlowerFederation(Engine):
     def _keep(self, outcome: Outcome) -> None:
         self.accepted[outcome.client] = self._sent.pop(outcome.client, "")
         if self._travelling:
-            self._states.stage(outcome.client, outcome.state)
+            super()._keep(outcome)
 
     def _outcomes(
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
