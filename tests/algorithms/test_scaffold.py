@@ -95,6 +95,6 @@ def test_a_client_whose_reply_is_lost_keeps_its_control_and_the_server_does_not_
         fed.begin(1, [0, 1])
         after = algorithm.round(fed, algorithm.start(weights(0.0, 0.0)))
         assert set(fed.states) == {0}
-        assert [e.client for e in fed.events] == [1]
+        assert [(e.kind, e.client) for e in fed.events] == [("reply-dropped", 1), ("sum-of-one", 0)]
     assert after.control.tolist() == [0.5, 0.0]  # (1/N)·Δc_0 with N = 2
     torch.testing.assert_close(after.model.parameters, torch.tensor([-0.2, 0.0]))

@@ -38,8 +38,8 @@ class OnlyInSum(FederationError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"'{name}' is declared with server_sees='sum', so it is seen only as replies.sum('{name}') over all replies; "
-            "declare 'each' to see single values, or ask fewer clients with fed.map(…, among=clients)"
+            f"'{name}' is declared with server_sees='sum', so it is seen only as replies.sum('{name}') over all "
+            "replies; declare 'each' to see single values, or ask fewer clients with fed.map(…, among=clients)"
         )
 
 
