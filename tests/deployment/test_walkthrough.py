@@ -169,12 +169,12 @@ def test_every_option_and_key_that_the_page_shows_exists() -> None:
     import inspect
 
     from farfield.cli import certs, deployment
-    from farfield.cli import train as training
     from farfield.cli.bench import bench
+    from farfield.cli.predict import predict
     from farfield.deployment.federation_file import FederationFile
     from farfield.deployment.site.site_file import SiteFile
 
-    functions = (deployment.server, deployment.client, certs.server, certs.node, training.predict, bench)
+    functions = (deployment.server, deployment.client, certs.server, certs.node, predict, bench)
     known = {f"--{name.replace('_', '-')}" for of in functions for name in inspect.signature(of).parameters}
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
     assert shown <= known | {"--set", "--json", "--made-up"}
