@@ -164,14 +164,14 @@ def _open_arrays(site: SiteFile, path: Path) -> SiteData:
 
 def _open_images(site: SiteFile, path: Path) -> SiteData:
     from farfield.tasks.images.layouts import list_classes
-    from farfield.tasks.images.pixels import Kept, pixels
+    from farfield.tasks.images.pixels import HashedImages, pixels
     from farfield.tasks.user_data.folder import LEAST_IMAGES, SIZE, make_domains
 
     with _about(site, "data"):
         images = list_classes(path, site.name)
         if len(images) < LEAST_IMAGES:
             raise UserError(f"'{path}' has {len(images)} images, and a site needs at least {LEAST_IMAGES}")
-        x = pixels(images, Kept.of(images).hashed, site.image_size or SIZE)
+        x = pixels(images, HashedImages.of(images).hashed, site.image_size or SIZE)
         (domain,) = make_domains(images, x)
     schema = describe_examples(domain, "classification", "images", images.classes)
     return SiteData(site, schema, images.notes, lambda agreed: _fitting(domain, schema.kind, images.classes, agreed))

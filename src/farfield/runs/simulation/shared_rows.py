@@ -17,7 +17,7 @@ from torch import Tensor
 from farfield.federation.population import Population
 from farfield.runs.run_data import RunData
 from farfield.tasks.clients.partition import Clients, Partition
-from farfield.tasks.clients.row_shares import Dealt
+from farfield.tasks.clients.row_shares import RowsByClient
 from farfield.tasks.task import Domain
 
 _DTYPES = {str(d): d for d in (torch.float32, torch.float64, torch.uint8, torch.int64)}
@@ -87,7 +87,9 @@ def take_population(described: Mapping[str, Any]) -> Population:
     """The clients of a run as `put_run` described them."""
     folder = Path(described["folder"])
     domains = [Domain(d["name"], take(folder, d["x"]), take(folder, d["y"])) for d in described["domains"]]
-    train, validation = (Dealt(take(folder, rows), take(folder, offsets)) for rows, offsets in described["dealt"])
+    train, validation = (
+        RowsByClient(take(folder, rows), take(folder, offsets)) for rows, offsets in described["dealt"]
+    )
     clients = Clients(
         Partition.parse(described["partition"]), domains, described["clients_per_domain"], train, validation
     )

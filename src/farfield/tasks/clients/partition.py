@@ -24,7 +24,7 @@ from torch import Tensor
 
 from farfield.math.domain_split import split_domains
 from farfield.reproducibility.randomness import generator
-from farfield.tasks.clients.row_shares import Dealt, check_fraction, deal_by_class, deal_evenly, deal_in_order
+from farfield.tasks.clients.row_shares import RowsByClient, check_fraction, deal_by_class, deal_evenly, deal_in_order
 from farfield.tasks.clients.validation import OFFICIAL, split_domain
 from farfield.tasks.task import Domain, TaskKind
 
@@ -121,8 +121,8 @@ class Clients(Sequence[Shard]):
         partition: Partition,
         domains: Sequence[Domain],
         clients_per_domain: Sequence[int] | None,
-        train: Dealt,
-        validation: Dealt,
+        train: RowsByClient,
+        validation: RowsByClient,
     ) -> None:
         self.partition = partition
         self.domain_names = tuple(domain.name for domain in domains)
@@ -170,7 +170,7 @@ class Clients(Sequence[Shard]):
         return self._validation.offsets.diff()
 
     @property
-    def dealt(self) -> tuple[Dealt, Dealt]:
+    def dealt(self) -> tuple[RowsByClient, RowsByClient]:
         """Training and validation rows of all clients: what clients can be made of again."""
         return self._train, self._validation
 
@@ -282,8 +282,8 @@ def make_clients(
         partition,
         domains,
         counts,
-        Dealt.group(_join(train, starts), train_owner, number),
-        Dealt.group(_join(held, starts), held_owner, number),
+        RowsByClient.group(_join(train, starts), train_owner, number),
+        RowsByClient.group(_join(held, starts), held_owner, number),
     )
 
 

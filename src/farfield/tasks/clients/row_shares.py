@@ -16,14 +16,14 @@ from farfield.tasks.task import TaskKind
 
 
 @dataclass(frozen=True, eq=False)
-class Dealt:
+class RowsByClient:
     """Rows of one split, client after client. Rows are numbered through all domains; `offsets` has one entry more."""
 
     rows: Tensor
     offsets: Tensor
 
     @classmethod
-    def group(cls, rows: Tensor, owner: Tensor, clients: int) -> Dealt:
+    def group(cls, rows: Tensor, owner: Tensor, clients: int) -> RowsByClient:
         # A stable sort keeps a client's rows ascending, and so one domain after the other.
         offsets = torch.zeros(clients + 1, dtype=torch.int64)
         torch.cumsum(torch.bincount(owner, minlength=clients), 0, out=offsets[1:])

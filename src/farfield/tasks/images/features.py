@@ -29,7 +29,7 @@ from farfield.reproducibility.threads import one_thread
 from farfield.tasks.data_folder.store import locate
 from farfield.tasks.images.cache import cached_array
 from farfield.tasks.images.image_set import ImageInput, ImageSet, in_order, progress_bar
-from farfield.tasks.images.pixels import Kept, read_chunk, refuse_broken
+from farfield.tasks.images.pixels import HashedImages, read_chunk, refuse_broken
 from farfield.tasks.task import Domain, Task
 from farfield.tasks.user_data.folder import described, make_domains, official
 
@@ -106,11 +106,11 @@ def backbone_named(features: str) -> str:
     return backbone
 
 
-def image_features(images: ImageSet, backbone: str, kept: Kept | None = None) -> tuple[Tensor, str, ImageInput]:
+def image_features(images: ImageSet, backbone: str, kept: HashedImages | None = None) -> tuple[Tensor, str, ImageInput]:
     """Features [n, d] of the files, float32 over a memory map, a line that says what they are, and how to make more."""
     _, width, weights = frozen(backbone)
     made = ImageInput(INPUT, backbone, weights)
-    kept = kept or Kept.of(images)
+    kept = kept or HashedImages.of(images)
     key = kept.key("features", VERSION, backbone, weights, INPUT)
     x = cached_array(
         "features", key, shape=(len(images), width), dtype="float32", make=lambda: file_features(images, made)

@@ -193,14 +193,14 @@ def _reason(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Files that were looked at, with what is known of their content."""
+class HashedImages:
+    """Image files with the hashes of their content."""
 
     images: ImageSet
     hashed: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, images: ImageSet) -> Kept:
+    def of(cls, images: ImageSet) -> HashedImages:
         return cls(images, digests(images))
 
     def key(self, *more: Any) -> str:

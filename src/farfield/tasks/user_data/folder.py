@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from farfield.models.spec import ModelSpec
 from farfield.tasks.images.image_set import ImageError, ImageInput, ImageSet
 from farfield.tasks.images.layouts import EXPECTED, list_folder
-from farfield.tasks.images.pixels import Kept, pixels, shared_content
+from farfield.tasks.images.pixels import HashedImages, pixels, shared_content
 from farfield.tasks.task import Domain, Task
 from farfield.tasks.user_data.data_warnings import NAMED, lacking_notes, spelling_notes
 
@@ -88,10 +88,10 @@ def image_model(size: int, classes: int) -> ModelSpec:
     )
 
 
-def described(images: ImageSet, least: int = LEAST_IMAGES) -> tuple[Kept, tuple[str, ...]]:
+def described(images: ImageSet, least: int = LEAST_IMAGES) -> tuple[HashedImages, tuple[str, ...]]:
     """What is known of the files' content, and everything unusual about them; what cannot be used is refused."""
     check_images(images, least)
-    kept = Kept.of(images)
+    kept = HashedImages.of(images)
     return kept, (*images.notes, *_name_notes(images), *_class_notes(images), *shared_content(images, kept.hashed))
 
 
