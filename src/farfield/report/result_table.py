@@ -259,7 +259,7 @@ class ResultTable:
         record: dict[str, Any] = {
             "algorithm": line.algorithm,
             "method": line.method,
-            "settings": settings_text(line.settings),
+            "own_settings": settings_text(line.settings),
             "rule": rule_label(self.rule),
             "metric": self.metric,
             "mean": overall.mean if overall else None,
