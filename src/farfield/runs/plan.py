@@ -23,6 +23,7 @@ from farfield.runs.settings import (
     check_settings,
     local_epochs_in_all,
     model_spec,
+    name_list,
     positive,
     resolve,
     seed_numbers,
@@ -196,7 +197,7 @@ def make_plan(
     task: Task | TaskOutline,
     *,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
-    held_out: Sequence[str] | None = None,
+    held_out: str | Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
@@ -205,7 +206,7 @@ def make_plan(
     cohort: int | None = None,
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
-    rules: Sequence[str] | None = None,
+    rules: str | Sequence[str] | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
     equal_steps: bool = True,
@@ -224,6 +225,7 @@ def make_plan(
     try:
         variants = read_variants(DEFAULT_ALGORITHMS if algorithms is None else algorithms)
         settings = dict(settings or {})
+        held_out, rules = name_list("held_out", held_out), name_list("rules", rules)
         augment = augmentation(task, settings.pop("augment", None))
         found = sort_settings(settings, variants)
         given = found.given

@@ -298,6 +298,17 @@ def local_epochs_in_all(communications: int | Sequence[int] | None, rounds: int)
     return lambda p: max(communications)
 
 
+def name_list(what: str, given: Any) -> list[str] | None:
+    """Return names as a list; a single text is one name, and None stays None."""
+    if given is None or isinstance(given, str):
+        return given if given is None else [given]
+    names = list(given) if isinstance(given, Iterable) else [given]
+    other = next((name for name in names if not isinstance(name, str)), None)
+    if other is not None:
+        raise PlanError(f"{what} takes names, which are texts, and {other!r} is none; give '{other}'")
+    return names
+
+
 def seed_numbers(seeds: int | Sequence[int]) -> tuple[int, ...]:
     chosen = tuple(range(positive("seeds", seeds))) if isinstance(seeds, int) else tuple(dict.fromkeys(seeds))
     if not chosen or min(chosen) < 0:
