@@ -8,6 +8,7 @@ import pickle
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -485,9 +486,20 @@ def test_a_variant_labelled_fedavg_is_the_baseline_wherever_it_stands(tmp_path: 
     assert result.results().baseline == "fedavg"
 
 
-def test_the_report_says_what_each_variant_is(benched: ff.BenchResult) -> None:
-    from datetime import date
+def test_rows_are_called_variants_where_a_method_stands_there_twice(benched: ff.BenchResult) -> None:
+    page = render_report(benched.sweep, date(2026, 1, 1))
+    assert "<span>4 variants of 3 methods</span>" in page
+    headings = {line.split('title="')[1].split('"')[0] for line in page.splitlines() if '<span title="' in line}
+    assert "variant" in headings
+    for words in ("<h3>Parameters of the variants</h3>", "<h4>Where variants differ</h4>", "<dt>variants</dt>"):
+        assert words in page
+    first = [page.split("<caption>")[n].split("</span>")[0].rsplit(">", 1)[1] for n in range(2, 6)]
+    assert first == ["variant"] * 4
+    assert "variant minus base" in page
+    assert benched.results().grid().columns[0].heading == "variant"
 
+
+def test_the_report_says_what_each_variant_is(benched: ff.BenchResult) -> None:
     page = render_report(benched.sweep, date(2026, 1, 1))
     rows = page[page.index("<caption>Variants</caption>") :].split("</table>")[0].split("<tr>")[2:]
     cells = [[cell.split("</span>")[0] for cell in row.split("<span>")[1:]] for row in rows]
