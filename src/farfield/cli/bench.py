@@ -119,7 +119,7 @@ def bench(
         list[str] | None,
         typer.Option(
             "--set",
-            help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, weak.mu=0.1 for a label, model.head=mlp.",
+            help="key=value: lr=0.05 for all methods, fedprox.mu=0.5 for one, weak.mu=0.1 for a label, model.head=mlp.",
         ),
     ] = None,
     equal_steps: Annotated[
