@@ -264,6 +264,7 @@ def test_a_method_is_frozen_and_shows_how_it_is_made() -> None:
         (lambda: read_variants("fedprox.mu=0.2"), "so here 'fedprox:mu=0.2'"),
         (lambda: read_variants("fedprox;mu=0.2:lr=1"), "so here 'fedprox:mu=0.2:lr=1'"),
         (lambda: read_variants("fedprox(mu=0.2, lr=1)"), "so here 'fedprox:mu=0.2:lr=1'"),
+        (lambda: read_variants("fedprox mu=0.2"), "so here 'fedprox:mu=0.2'"),
         (lambda: read_variants("one;mu=0.2"), "'one;mu=0.2' is no variant; a variant is written [label=]method"),
         (lambda: read_variants("weak=fedprocks"), "did you mean 'fedprox'?"),
         (lambda: read_variants("weak="), "'weak=': the method's name is missing"),

@@ -329,7 +329,7 @@ def _is_method(name: str) -> bool:
 
 def _no_variant(part: str) -> str:
     """Say what a variant looks like; where settings follow a method in another way, say this one with colons."""
-    found = re.fullmatch(r"([\w+-]+)\s*[.;(]\s*(\w+\s*=.+?)\)?", part)
+    found = re.fullmatch(r"([\w+-]+)\s*[.;( ]\s*(\w+\s*=.+?)\)?", part)
     if found is None or not _is_method(found[1]):
         return f"'{part}' is no variant; {_GRAMMAR}"
     typed = ":".join([found[1], *(pair.strip() for pair in _split(found[2], ","))])
