@@ -59,7 +59,24 @@ MISTAKES = {
     ),
     "a variant's setting misspelt": (["bench", "rotated-digits", "-a", "fedprox:m=1"], "did you mean 'mu'?"),
     "two methods to train": (["train", "rotated-digits", "-a", "fedavg,fedprox", "--out", "m"], "of one method"),
+    "two methods to train, each with its option": (
+        ["train", "rotated-digits", "-a", "fedavg", "-a", "fedprox", "--out", "m"],
+        "of one method, and 2 are given",
+    ),
     "an empty list of methods": (["bench", "rotated-digits", "-a", ""], "--algorithms is empty"),
+    "a list of methods that is a comma": (["bench", "rotated-digits", "-a", ","], "--algorithms is empty"),
+    "no method to train": (["train", "rotated-digits", "-a", ",", "--out", "m"], "no method is given"),
+    "an empty method to train": (["train", "rotated-digits", "-a", "", "--out", "m"], "no method is given"),
+    "the default typed out as another variant": (
+        ["bench", "rotated-digits", "-a", "fedavg,fedprox,q=fedprox:mu=0.1"],
+        "'fedprox' and 'q' are the same variant",
+    ),
+    "a label that pretends to be two": (["bench", "rotated-digits", "-a", "weak=strong=fedavg"], "has a '='"),
+    "a truth value for a number": (["bench", "rotated-digits", "--set", "lr=true"], "lr = true: give a number"),
+    "a setting for a label that nobody typed": (
+        ["bench", "rotated-digits", "-a", "fedavg,fedprox:mu=1", "--set", "fedprox:mu=1.lr=0.5"],
+        "a label that you typed",
+    ),
     "a report of nothing": (["report", "nowhere"], "there is no bench in 'nowhere'"),
     "a list of something else": (["list", "methods"], "there is no list of 'methods'"),
     "a card of something unknown": (["show", "fedsrc"], "unknown algorithm 'fedsrc'"),
@@ -156,8 +173,37 @@ def test_a_run_that_diverges_is_reported_as_failed_and_the_others_go_on(farfield
 
 
 def test_a_mistake_in_a_variant_is_found_before_the_data_is_read(farfield: Callable[..., Any]) -> None:
-    for given in (["-a", "fedavg,fedavg"], ["-a", "a=fedavg,b=fedavg"], ["-a", "fedavg", "--set", "fedprox.mu=1"]):
-        ran = farfield("bench", "--data", "nowhere.csv", "--label", "y", "--domain", "d", *given)
+    data = ["--data", "nowhere.csv", "--label", "y", "--domain", "d"]
+    mistakes = [
+        ["-a", "fedavg,fedavg"],
+        ["-a", "a=fedavg,b=fedavg"],
+        ["-a", "a=fedavg,b=fedavg:lr=0.05", "--set", "lr=0.05"],
+        ["-a", "fedavg", "--set", "fedprox.mu=1"],
+        ["-a", "fedavg", "--set", "lr=abc"],
+        ["-a", "fedavg", "--set", "model.hidden=abc"],
+        ["-a", "fedavg", "--set", "model.hiden=[4]"],
+        ["-a", "fedavg", "--set", "augment=everything"],
+    ]
+    for given in mistakes:
+        ran = farfield("bench", *data, *given)
         assert ran.code == 2
         assert "nowhere" not in ran.err
-    assert "nowhere" in farfield("bench", "--data", "nowhere.csv", "--label", "y", "--domain", "d", "-a", "fedavg").err
+        assert "nowhere" not in farfield("train", *data, "--out", "m", *given).err
+    assert "of one method" in farfield("train", *data, "--out", "m", "-a", "fedavg,fedprox").err
+    for right in (["-a", "fedavg"], ["-a", "fedavg", "--set", "lr=0.5", "--set", "model.hidden=[4]"]):
+        assert "nowhere" in farfield("bench", *data, *right).err
+
+
+def test_methods_can_be_given_one_by_one(farfield: Callable[..., Any], tmp_path: Path) -> None:
+    assert farfield(*SMALL, "-a", "weak=fedprox:mu=0.01,fedsgd", "--quiet").code == 0
+    runs = {path.parent.parent.name for path in tmp_path.rglob("seed-0")}
+    assert runs == {"fedavg", "weak", "fedsgd"}
+
+
+def test_a_trained_variant_is_named_in_the_bench_command_that_is_offered(farfield: Callable[..., Any]) -> None:
+    given = ["-a", "weak=fedprox", "--set", "weak.mu=0.01", "--rounds", "1", "--out", "m"]
+    ran = farfield("train", "rotated-digits", *given)
+    assert ran.code == 0
+    assert "--algorithms weak=fedprox" in ran.out
+    assert "--set weak.mu=0.01" in ran.out
+    assert farfield("train", "rotated-digits", "--rounds", "1", "--out", "plain").code == 0

@@ -55,7 +55,7 @@ def test_a_bench_on_pixels_is_not_resumed_on_other_images(farfield: Callable[...
     load.cache_clear()
     ran = farfield(*command, "--resume")
     assert ran.code == 2
-    assert "cannot resume it with another configuration: data is" in ran.err
+    assert "holds another bench: data is" in ran.err
 
 
 def test_augmentation_can_be_switched_off_and_one_or_two_processes_agree(

@@ -17,7 +17,9 @@ def sweep(values: list[list[float | None]]) -> Sweep:
         Curve("fediir", "a", seed, [{"round": i + 1, "diagnostics": {"p": v}} for i, v in enumerate(run)], [])
         for seed, run in enumerate(values)
     ]
-    return Sweep(Path(), {"algorithms": ["fedavg", "fediir"]}, [], curves, [], [], 0, 1)
+    names = ["fedavg", "fediir"]
+    plan = {"algorithms": names, "variants": [{"label": name, "method": name, "settings": {}} for name in names]}
+    return Sweep(Path(), plan, [], curves, [], [], 0, 1)
 
 
 def test_each_third_is_the_mean_over_runs_and_rounds() -> None:

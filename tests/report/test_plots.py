@@ -8,7 +8,7 @@ import pytest
 
 from farfield.report.curves import difference_intervals, held_out_curves, validation_curves
 from farfield.report.plots import WIDTH, Interval, Range, Series, colour, curves, differences
-from farfield.report.svg import Scale, apart, nice_ticks, round_ticks, tick_label
+from farfield.report.svg import Scale, apart, nice_ticks, round_ticks, shortened, tick_label
 from farfield.report.tables import result_table
 from tests.report.sweeps import sweep
 
@@ -82,8 +82,36 @@ def test_a_long_name_is_shortened_and_kept_in_full_as_title() -> None:
     name = "a-method-with-a-very-long-name"
     root = drawn([Series(name, 1, ((1, 1.0), (2, 2.0)))])
     label = next(t for t in root.iter(f"{SVG}text") if t.get("class") == "name")
-    assert label.text == "a-method-with-…"
+    assert label.text == "a-metho…ng-name"
     assert label.findtext(f"{SVG}title") == name
+
+
+def test_long_names_that_start_alike_stay_apart_in_both_figures() -> None:
+    names = ["fediir+fedomg:kappa=0.2", "fediir+fedomg:kappa=0.5", "fedavg"]
+    curves = drawn([Series(name, i, ((1, 1.0), (2, 2.0 + i))) for i, name in enumerate(names)])
+    dots = ElementTree.fromstring(
+        differences([Interval(n, 1.0, 0.5, 1.5) for n in names], title="t", x_label="x", metric="loss", identity="d")
+    )
+    for root in (curves, dots):
+        shown = [t.text for t in root.iter(f"{SVG}text") if t.get("class") == "name"]
+        assert sorted(map(str, shown)) == ["fedavg", "fediir+…ppa=0.2", "fediir+…ppa=0.5"]
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["a" * 15, "b" * 16], ["a" * 15, "bbbbbbb…bbbbbbb"]),
+        (["start-1-of-a-long-tail", "start-2-of-a-long-tail"], ["start-1…ng-tail", "start-2…ng-tail"]),
+        (["long-head-and-01-a-tail", "long-head-and-02-a-tail"], ["long-h…1-a-tail", "long-h…2-a-tail"]),
+        (["x" * 20 + "1" + "y" * 20, "x" * 20 + "2" + "y" * 20], ["xxxxxxxxxx… (1)", "xxxxxxxxxx… (2)"]),
+        (
+            ["x" * 20 + "1" + "y" * 20, "short", "x" * 20 + "2" + "y" * 20],
+            ["xxxxxxxxxx… (1)", "short", "xxxxxxxxxx… (3)"],
+        ),
+    ],
+)
+def test_names_are_shortened_in_the_middle_and_never_to_the_same(names: list[str], short: list[str]) -> None:
+    assert shortened(names, 15) == dict(zip(names, short, strict=True))
 
 
 def test_a_name_with_control_characters_still_gives_xml() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import farfield as ff
 from farfield.errors import UserError
-from farfield.runs.plan import Job, Plan
+from farfield.runs.plan import Job, Plan, make_plan
 from farfield.runs.rounds import Progress
 from tests.toy import task
 
@@ -42,6 +42,18 @@ def test_ready_comes_after_the_checks_and_before_the_first_run(tmp_path: Path) -
     with pytest.raises(UserError, match="holds this bench already"):
         ff.bench(task(3), ["fedavg"], ready=refused.ready, observer=refused, **options)
     assert refused.told == []
+
+
+def test_a_single_name_is_a_list_of_one() -> None:
+    plan = make_plan(task(3), algorithms="fedavg", held_out="b", rules="last")
+    assert (plan.held_out, plan.rules) == (("b",), ("last",))
+    assert make_plan(task(3), algorithms="fedavg", held_out="all").held_out == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("given", [[15], 15, ("a", 15)])
+def test_a_domain_that_is_no_text_gets_a_sentence(given: Any) -> None:
+    with pytest.raises(UserError, match="held_out takes names, which are texts, and 15 is none; give '15'"):
+        make_plan(task(3), algorithms="fedavg", held_out=given)
 
 
 def test_fresh_replaces_a_bench_and_resume_finds_nothing_left_to_do(tmp_path: Path) -> None:

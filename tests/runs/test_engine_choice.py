@@ -15,7 +15,7 @@ import farfield as ff
 from farfield.federation.engine import Engine
 from farfield.models import build_model
 from farfield.records import RunFolder
-from farfield.runs.engines import LocalEngine, PreparedRun, engine_named
+from farfield.runs.engines import EngineEntry, LocalEngine, PreparedRun, engine_named
 from farfield.runs.plan import Job, make_plan
 from farfield.runs.rounds import Rounds, Schedule, open_run
 from farfield.runs.settings import PlanError
@@ -188,9 +188,18 @@ def test_an_engine_that_cannot_be_had_so_is_refused_before_a_folder_is_made(
 
 def test_without_flower_a_sentence_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda package: None)
-    with pytest.raises(PlanError, match=r"pip install 'farfield\[sim\]'"):
+    with pytest.raises(PlanError, match=r"needs Flower's simulation, .*: pip install 'farfield\[sim\]'"):
         engine_named("flower")
     assert engine_named("local").available
+
+
+def test_the_reason_why_an_engine_is_not_there_is_the_engines_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EngineEntry("stacked", "", needs=("no_such_package",), needed="a package of stacks", extra="stacks")
+    monkeypatch.setitem(engines.ENGINES, "stacked", entry)
+    with pytest.raises(PlanError) as error:
+        engine_named("stacked")
+    said = "the engine 'stacked' needs a package of stacks, which is not installed: pip install 'farfield[stacks]'"
+    assert str(error.value) == said
 
 
 def test_nodes_are_told_where_methods_of_ones_own_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

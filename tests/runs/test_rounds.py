@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 import pytest
 import torch
 
+from farfield.algorithms import State
 from farfield.errors import UserError
+from farfield.records import RunFolder
 from farfield.runs.bench import bench
 from farfield.runs.plan import Job, Plan, make_plan
+from farfield.runs.rounds import Rounds, open_run
 from farfield.runs.settings import PlanError
+from farfield.runs.single_run import schedule_of
 from farfield.tasks.clients.partition import Partition, make_clients
+from tests.toy import federation, initial
 from tests.toy import task as toy_task
 
 
@@ -38,6 +44,35 @@ def _training_rows(plan: Plan) -> int:
         kind="classification",
     )
     return int(made.train_sizes.double().mean().ceil())
+
+
+def test_runs_made_in_lockstep_have_the_results_of_runs_made_one_after_the_other(tmp_path: Path) -> None:
+    plan = make_plan(toy_task(), algorithms=["fedavg", "scaffold"], all_train=True, seeds=1, rounds=3)
+
+    def rounds_of(label: str, folder: Path, stack: ExitStack) -> tuple[Rounds, State]:
+        algorithm, job = plan.algorithm(label), Job(label, None, 0)
+        records = RunFolder(folder)
+        open_run(records, plan.job_config(job))
+        fed = stack.enter_context(federation(algorithm, toy_task().domains))
+        rounds = Rounds(job, schedule_of(plan, job, algorithm, 2), records, algorithm, fed, {0: "a"}, engine="local")
+        return rounds, algorithm.start(initial().state())
+
+    with ExitStack() as stack:
+        alone = {}
+        for label in plan.algorithms:
+            rounds, start = rounds_of(label, tmp_path / "alone" / label, stack)
+            alone[label] = rounds.to_the_end(start)["model_sha256"]
+        together = [rounds_of(label, tmp_path / "together" / label, stack) for label in plan.algorithms]
+        for rounds, start in together:
+            rounds.begin(start)
+        steps = 0
+        while not all(rounds.done for rounds, _ in together):
+            for rounds, _ in together:
+                rounds.step()
+            steps += 1
+        assert steps == 3
+        assert {r.job.algorithm: r.finish()["model_sha256"] for r, _ in together} == alone
+    assert len(set(alone.values())) == 2
 
 
 def test_a_runs_config_says_which_model_it_was_and_a_contradiction_is_refused() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +17,8 @@ import tomli_w
 from pydantic import Field
 
 import farfield as ff
-from farfield.algorithms import FedAvg, names
+from farfield.algorithms import FedAvg, build, names
+from farfield.algorithms import method as class_of
 from farfield.algorithms.fedprox import FedProx
 from farfield.errors import UserError
 from farfield.records import RecordsError
@@ -26,7 +30,7 @@ from farfield.runs.variants import Variant, parse_variants, read_variants
 from tests.toy import task
 
 
-def read(given: Any) -> list[tuple[str, str, dict[str, Any]]]:
+def read(given: Any) -> list[tuple[str, str, Mapping[str, Any]]]:
     return [(v.label, v.method, v.settings) for v in read_variants(given)]
 
 
@@ -52,16 +56,55 @@ def test_a_label_is_the_same_however_the_settings_were_spelt() -> None:
 
 def test_commas_inside_brackets_do_not_separate_and_plain_words_are_text() -> None:
     assert read("fedavg:schedule=[1, 2,3]:weighting=uniform,fedsgd") == [
-        ("fedavg:schedule=[1,2,3]:weighting=uniform", "fedavg", {"schedule": [1, 2, 3], "weighting": "uniform"}),
+        ("fedavg:schedule=[1,2,3]:weighting=uniform", "fedavg", {"schedule": (1, 2, 3), "weighting": "uniform"}),
         ("fedsgd", "fedsgd", {}),
     ]
 
 
-@pytest.mark.parametrize("text", ["fedprox:mu=0.1", "weak=fedprox:mu=0.001", "fedavg:schedule=[1,2]", "fediir+fedomg"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fedprox:mu=0.1",
+        "weak=fedprox:mu=0.001",
+        "fedavg:schedule=[1,2]",
+        "fediir+fedomg",
+        "fedavg:clip=none",
+        "FedAvg (free)=fedavg:clip=none:lr=1e-05",
+        "fedomg:rescale=1+kappa^2",
+        "fedomg:rescale=none",
+        "fedadam:server_bias_correction=true",
+    ],
+)
 def test_a_variant_as_text_reads_back_as_itself(text: str) -> None:
     (variant,) = parse_variants(text)
     assert str(variant) == text
     assert parse_variants(str(variant)) == [variant]
+
+
+def test_every_parameter_of_every_method_reads_back_from_its_text() -> None:
+    ours = [name for name in names() if class_of(name).__module__.startswith("farfield.algorithms")]
+    assert len(ours) > 15
+    for name in (*ours, "scaffold+fedadam"):
+        variant = ff.method(name, **build(name).params.model_dump())
+        assert parse_variants(str(variant)) == [variant]
+
+
+def test_none_is_typed_as_a_word_where_a_parameter_can_be_none() -> None:
+    assert read("fedavg:clip=none") == read([ff.method("fedavg", clip=None)])
+    assert parse_variants("fedavg:clip=None")[0].settings == {"clip": None}
+    assert parse_variants("fedomg:rescale=none")[0].settings == {"rescale": "none"}  # a choice of its own
+    plan = make_plan(task(3), algorithms="fedavg,a=fedavg:clip=2", settings={"clip": "none"})
+    assert settings_of(plan, "clip") == {"fedavg": None, "a": 2.0}
+
+
+def test_a_setting_of_none_is_in_the_folder_and_in_the_table(tmp_path: Path) -> None:
+    given = "free=fedavg:clip=none,fedavg"
+    options: dict[str, Any] = {"held_out": ["a"], "seeds": 1, "rounds": 1, "settings": {"fedavg.clip": 1}}
+    result = ff.bench(task(3), given, **options, out=tmp_path / "b")
+    plan = tomllib.loads((tmp_path / "b" / "bench.toml").read_text())
+    assert plan["variants"][0] == {"label": "free", "method": "fedavg", "settings": {"clip": "none"}}
+    assert "| free fedavg: clip=none |" in str(result)
+    assert ff.bench(task(3), given, **options, out=tmp_path / "b", resume=True).rows == result.rows
 
 
 def test_python_takes_names_methods_labels_classes_instances_and_a_single_one() -> None:
@@ -95,19 +138,94 @@ def test_a_class_that_nobody_registered_is_registered_and_runs(tmp_path: Path) -
     ]
 
 
-def test_a_class_whose_name_is_taken_gets_a_sentence() -> None:
-    class Unnamed(FedAvg):
-        pass
-
-    with pytest.raises(UserError, match="the name 'fedavg' is taken by farfield"):
-        read_variants([Unnamed])
+class Unnamed(FedAvg):
+    """Has the name of FedAvg, which is not its own."""
 
 
-def test_an_instance_under_another_methods_server_is_asked_for_by_name() -> None:
-    from farfield.algorithms import build
+class Taken(FedAvg):
+    """Has the name of another method."""
 
-    with pytest.raises(UserError, match=r"give the composition by name: farfield\.method"):
-        read_variants([build("fedprox+fedadam")])
+    name: ClassVar[str] = "fedprox"
+
+
+class Configured(FedAvg):
+    """Takes a value beside its parameters, which no run would keep."""
+
+    name: ClassVar[str] = "configured-for-a-test"
+
+    def __init__(self, params: Any = None, server: Any = None, rounds: int | None = None, k: int = 1) -> None:
+        super().__init__(params, server, rounds)
+        self.k = k
+
+
+class Counted(FedAvg):
+    """Takes no parameters at all, so that nothing can make it for a run."""
+
+    name: ClassVar[str] = "counted-for-a-test"
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+
+
+class Replaced(FedAvg):
+    """Has an __init__ that keeps nothing beside the parameters."""
+
+    name: ClassVar[str] = "replaced-for-a-test"
+
+    def __init__(self, params: Any = None, server: Any = None, rounds: int | None = None) -> None:
+        super().__init__(params, server, rounds)
+
+
+def marked() -> FedAvg:
+    """An instance that was given an attribute afterwards."""
+    algorithm = FedAvg()
+    algorithm.k = 3  # type: ignore[attr-defined]
+    return algorithm
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (lambda: Unnamed, "give Unnamed a name of its own, as in name = 'unnamed': 'fedavg' is taken"),
+        (lambda: Unnamed(), "give Unnamed a name of its own"),
+        (lambda: Taken, "the name 'fedprox' is taken by farfield"),
+        (lambda: Configured(k=7), "put k into Configured.Params"),
+        (lambda: Counted(3), "put what it sets into Counted.Params"),
+        (lambda: Counted, "Counted cannot be made for a run, which calls Counted(params, server, rounds)"),
+        (lambda: Replaced(), "put what it sets into Replaced.Params"),
+        (marked, "put k into FedAvg.Params"),
+        (lambda: FedAvg({"lr": 0.1}), "FedAvg takes its parameters as FedAvg.Params(…), and this one has {'lr': 0.1}"),
+        (lambda: FedAvg(FedProx.Params(mu=1.0)), "this FedAvg has the parameters FedProx.Params"),
+        (lambda: FedAvg(rounds=5), "this FedAvg has rounds=5, which the bench decides"),
+        (lambda: FedProx(server=build("fedomg")), "give the composition by name: farfield.method"),
+        (lambda: build("fedprox+fedadam"), "give the composition by name: farfield.method"),
+    ],
+)
+def test_a_class_or_an_instance_that_a_run_could_not_make_again_gets_a_sentence(
+    given: Callable[[], Any], sentence: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        read_variants([given()])
+    assert sentence in str(error.value)
+
+
+def test_a_class_with_an_init_that_can_be_called_by_a_run_is_taken() -> None:
+    assert read(Configured) == [("configured-for-a-test", "configured-for-a-test", {})]
+
+
+def test_a_class_can_stand_for_its_name_in_a_method() -> None:
+    assert ff.method(FedProx, mu=0.5) == ff.method("fedprox", mu=0.5)
+
+
+def test_a_variant_cannot_be_changed_and_can_be_a_key() -> None:
+    variant = ff.method("fedavg", schedule=[1, 2], lr=0.5)
+    with pytest.raises(TypeError):
+        variant.settings["lr"] = 1.0  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        variant.settings["schedule"].append(3)
+    same = ff.method("fedavg", lr=0.5, schedule=(1, 2)).model_copy(update={"label": variant.label})
+    assert {variant: 1, same: 2, ff.method("fedavg"): 3} == {variant: 2, ff.method("fedavg"): 3}
+    assert pickle.loads(pickle.dumps(variant)) == copy.deepcopy(variant) == variant
 
 
 def test_a_method_is_frozen_and_shows_how_it_is_made() -> None:
@@ -125,6 +243,61 @@ def test_a_method_is_frozen_and_shows_how_it_is_made() -> None:
         (lambda: ff.method("fedprox", nu=1.0), "fedprox has no parameter 'nu'"),
         (lambda: ff.method("fedprox", mu=-1.0), "fedprox: mu = -1.0: "),
         (lambda: ff.method("fedprox", **{"model.hidden": [4]}), "the model is the same for all variants"),
+        (lambda: ff.method("fedprox", mu=True), "fedprox: mu = true: give a number"),
+        (lambda: ff.method("fedavg", lr=None), "fedavg: lr = None: "),
+        (lambda: ff.method("fedprox:mu=0.1"), "settings are keywords, as in farfield.method('fedprox', mu=0.1)"),
+        (lambda: ff.method("fedavg,fedprox"), "'fedavg,fedprox' is more than a method's name"),
+        (lambda: ff.method(3), "a method has a name or a class, and 3 is neither"),  # type: ignore[arg-type]
+        (lambda: ff.method(""), "a method's name is missing"),
+        (lambda: read_variants(3), "3 stands for no method"),  # type: ignore[arg-type]
+        (lambda: read_variants([]), "no method is given"),
+        (lambda: read_variants({}), "no method is given"),
+        (lambda: read_variants(""), "no method is given"),
+        (lambda: read_variants(" , "), "no method is given"),
+        (lambda: make_plan(task(3), algorithms=[]), "no method is given"),
+        (lambda: ff.train(task(3), "", "nowhere"), "no method is given"),
+        (lambda: read_variants("fedprox:mu=true"), "fedprox: mu = true: give a number"),
+        (
+            lambda: read_variants("fedprox.mu=0.2"),
+            "'fedprox.mu=0.2' is no variant; a variant is written [label=]method",
+        ),
+        (lambda: read_variants("fedprox.mu=0.2"), "so here 'fedprox:mu=0.2'"),
+        (lambda: read_variants("fedprox;mu=0.2:lr=1"), "so here 'fedprox:mu=0.2:lr=1'"),
+        (lambda: read_variants("fedprox(mu=0.2, lr=1)"), "so here 'fedprox:mu=0.2:lr=1'"),
+        (lambda: read_variants("fedprox mu=0.2"), "so here 'fedprox:mu=0.2'"),
+        (lambda: read_variants("one;mu=0.2"), "'one;mu=0.2' is no variant; a variant is written [label=]method"),
+        (lambda: read_variants("weak=fedprocks"), "did you mean 'fedprox'?"),
+        (lambda: read_variants("weak="), "'weak=': the method's name is missing"),
+        (lambda: read_variants("fedavg+"), "'fedavg+': the method's name is missing"),
+        (lambda: read_variants("+fedavg:lr=1"), "'+fedavg:lr=1': the method's name is missing"),
+        (lambda: read_variants("weak:fedprox:mu=1"), "a label stands before an equals sign: 'weak=fedprox:mu=1'"),
+        (lambda: read_variants("weak=strong=fedavg"), "the label 'weak=strong' of 'fedavg' has a '='"),
+        (lambda: read_variants({"fedprox:mu=1": "fedavg"}), "the label 'fedprox:mu=1' of 'fedavg' has a ':'"),
+        (lambda: read_variants({"a,b": "fedavg"}), "the label 'a,b' of 'fedavg' has a ','"),
+        (lambda: read_variants({"it's": "fedavg"}), "has a quote or a bracket that nothing closes"),
+        (lambda: read_variants({"FedProx": "fedavg"}), "the label 'FedProx' of 'fedavg' is the name of another method"),
+        (lambda: make_plan(task(3), algorithms="fedprox,q=fedprox:mu=0.1"), "'fedprox' and 'q' are the same variant"),
+        (
+            lambda: make_plan(task(3), algorithms="a=fedavg,b=fedavg:lr=0.05", settings={"lr": 0.05}),
+            "'a' and 'b' are the same variant",
+        ),
+        (
+            lambda: make_plan(task(3), algorithms="a=fedavg,b=fedavg:lr=0.1"),  # what the task sets
+            "'a' and 'b' are the same variant, fedavg with the same settings",
+        ),
+        (
+            lambda: make_plan(task(3), algorithms="fedavg,fedprox,fediir", settings={"gama": 1}),
+            "fedavg, fedprox and fediir have no parameter 'gama'; did you mean 'gamma'?",
+        ),
+        (lambda: make_plan(task(3), algorithms="weak=fedavg", settings={"weka.lr": 1}), "did you mean 'weak'?"),
+        (
+            lambda: make_plan(task(3), algorithms="fedprox:mu=1,fedavg", settings={"fedprox:mu=1.lr": 1}),
+            "a setting is for a method or for a label that you typed",
+        ),
+        (
+            lambda: make_plan(task(3), algorithms="fedprox:mu=1,fedavg", settings={"fedprox:mu": "1.lr=1"}),
+            "a setting is for a method or for a label that you typed",
+        ),
         (lambda: read_variants([3]), "3 stands for no method"),
         (lambda: read_variants("fedprox:0.1"), "'0.1' is none"),
         (lambda: read_variants("fedprox:mu="), "'mu=' is none"),
@@ -175,6 +348,39 @@ def test_two_labels_of_one_method_differ_by_what_is_set_for_the_labels() -> None
         make_plan(task(3), algorithms="a=fedavg,b=fedavg", settings={"fedavg.lr": 0.5})
 
 
+def test_what_is_set_for_a_label_is_the_variants_own_in_records_and_tables(tmp_path: Path) -> None:
+    settings = {"weak.mu": 0.001, "weak.lr": 0.2, "fedprox.lr": 0.3}
+    result = ff.bench(
+        task(3), "fedprox,weak=fedprox", held_out=["a"], seeds=1, rounds=1, settings=settings, out=tmp_path / "b"
+    )
+    assert [variant["settings"] for variant in result.sweep.plan["variants"]] == [{}, {"mu": 0.001, "lr": 0.2}]
+    assert [row["own_settings"] for row in result.table()] == ["", "mu=0.001, lr=0.2"]
+    page = result.report().read_text()
+    assert "mu=0.001, lr=0.2" in page[page.index("<caption>Variants</caption>") :].split("</table>")[0]
+
+
+def test_a_setting_that_others_win_over_everywhere_gets_a_note() -> None:
+    def notes(variants: str, **settings: float) -> list[str]:
+        given = {key.replace("__", "."): value for key, value in settings.items()}
+        return [n for n in make_plan(task(3), algorithms=variants, settings=given).notes if "effect" in n]
+
+    assert notes("fedavg,fedprox:mu=1,weak=fedprox:mu=2", fedprox__mu=0.5) == [
+        "fedprox.mu has no effect: every variant sets its own"
+    ]
+    assert notes("fedavg,fedprox", mu=0.5, fedprox__mu=0.2) == ["mu has no effect: fedprox.mu wins over it"]
+    assert notes("a=fedprox,fedprox:mu=1", mu=0.5, a__mu=0.2) == [
+        "mu has no effect: a.mu and the variants' own settings win over it"
+    ]
+    assert notes("fedprox,weak=fedprox:mu=2", fedprox__mu=0.5) == []
+    assert notes("fedprox:lr=0.5,fedavg", lr=0.2) == []
+
+
+def test_a_presets_setting_that_a_variant_has_for_itself_gets_no_note() -> None:
+    chosen = with_preset("fediir/pacs", {"algorithms": "strong=fediir:gamma=0.5"}, own_rows=False)
+    assert "fediir.gamma" not in chosen.settings
+    assert "lr" in chosen.settings
+
+
 def test_a_part_of_a_composition_is_set_by_its_name_under_any_label() -> None:
     plan = make_plan(task(3), algorithms="mine=fediir+fedomg,fedavg", settings={"fedomg.kappa": 0.25, "mine.lr": 0.5})
     assert plan.settings["mine"]["kappa"] == 0.25
@@ -195,12 +401,13 @@ def test_a_label_decides_the_folder_and_a_plain_name_keeps_its_own() -> None:
 
 
 def test_a_preset_may_name_variants_and_its_settings_reach_them() -> None:
-    chosen = with_preset("fediir/pacs", {"algorithms": "strong=fediir:gamma=0.5,fedavg"}, own_rows=False)
-    assert [variant.label for variant in chosen.options["algorithms"]] == ["strong", "fedavg"]
-    assert "fediir.gamma" in chosen.settings
+    given = {"algorithms": "strong=fediir:gamma=0.5,fedavg,fediir"}
+    chosen = with_preset("fediir/pacs", given, own_rows=False)
+    assert [variant.label for variant in chosen.options["algorithms"]] == ["strong", "fedavg", "fediir"]
     plan = make_plan(task(4), **{**chosen.options, "validation": 0.2, "rounds": 1, "held_out": ["a"]})
     assert plan.settings["strong"]["gamma"] == 0.5  # the variant's own wins over the preset
-    assert settings_of(plan, "lr") == {"strong": 2.5e-3, "fedavg": 2.5e-3}
+    assert plan.settings["fediir"]["gamma"] == chosen.settings["fediir.gamma"] != 0.5
+    assert settings_of(plan, "lr") == {"strong": 2.5e-3, "fedavg": 2.5e-3, "fediir": 2.5e-3}
 
 
 class Idle(FedAvg):
@@ -266,7 +473,7 @@ def test_differences_are_to_the_first_variant_of_fedavg_and_references_are_known
     table = benched.results()
     assert table.baseline == "base"
     assert [(line.algorithm, line.reference) for line in table.lines][2:] == [("weak", False), ("all", True)]
-    assert [(r["algorithm"], r["method"], r["settings"]) for r in table.to_dicts()][1:3] == [
+    assert [(r["algorithm"], r["method"], r["own_settings"]) for r in table.to_dicts()][1:3] == [
         ("fedprox:mu=0.5", "fedprox", "mu=0.5"),
         ("weak", "fedprox", "mu=0.01"),
     ]
@@ -280,9 +487,20 @@ def test_a_variant_labelled_fedavg_is_the_baseline_wherever_it_stands(tmp_path: 
     assert result.results().baseline == "fedavg"
 
 
-def test_the_report_says_what_each_variant_is(benched: ff.BenchResult) -> None:
-    from datetime import date
+def test_rows_are_called_variants_where_a_method_stands_there_twice(benched: ff.BenchResult) -> None:
+    page = render_report(benched.sweep, date(2026, 1, 1))
+    assert "<span>4 variants of 3 methods</span>" in page
+    headings = {line.split('title="')[1].split('"')[0] for line in page.splitlines() if '<span title="' in line}
+    assert "variant" in headings
+    for words in ("<h3>Parameters of the variants</h3>", "<h4>Where variants differ</h4>", "<dt>variants</dt>"):
+        assert words in page
+    first = [page.split("<caption>")[n].split("</span>")[0].rsplit(">", 1)[1] for n in range(2, 6)]
+    assert first == ["variant"] * 4
+    assert "variant minus base" in page
+    assert benched.results().grid().columns[0].heading == "variant"
 
+
+def test_the_report_says_what_each_variant_is(benched: ff.BenchResult) -> None:
     page = render_report(benched.sweep, date(2026, 1, 1))
     rows = page[page.index("<caption>Variants</caption>") :].split("</table>")[0].split("<tr>")[2:]
     cells = [[cell.split("</span>")[0] for cell in row.split("<span>")[1:]] for row in rows]
@@ -341,10 +559,21 @@ def test_a_bench_of_a_later_version_is_refused_by_its_format(old: Path) -> None:
         collect(old, "test")
 
 
+@pytest.mark.parametrize("format", ['"x"', "true", "0", "1.5", "1979-05-27"])
+def test_a_format_that_is_no_number_is_damage(old: Path, format: str) -> None:
+    path = old / "bench.toml"
+    path.write_text(f"format = {format}\n{path.read_text()}")
+    with pytest.raises(RecordsError, match=r"bench.toml' is damaged: its format is .*, and not a number from 1 on"):
+        collect(old, "test")
+
+
 def test_resuming_with_another_variant_names_what_differs(benched: ff.BenchResult) -> None:
     given = [{"base": "fedavg"}, "fedprox:mu=0.5", "weak=fedprox:mu=0.02", {"all": "erm"}]
-    with pytest.raises(RecordsError, match=r"settings\.weak\.mu is 0\.01 there and 0\.02 here"):
-        ff.bench(task(3), given, held_out=["a", "b"], seeds=1, rounds=2, out=benched.folder, resume=True)
+    options: dict[str, Any] = {"held_out": ["a", "b"], "seeds": 1, "rounds": 2, "out": benched.folder, "resume": True}
+    with pytest.raises(RecordsError, match=r"its variant 'weak' is fedprox:mu=0.01, and here it is fedprox:mu=0.02;"):
+        ff.bench(task(3), given, **options)
+    with pytest.raises(RecordsError, match=r"its variants are base, fedprox:mu=0.5, weak, all, and here they are base"):
+        ff.bench(task(3), given[:1], **options)
 
 
 def test_a_training_takes_a_variant_and_its_folder_says_so(tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def test_the_figures_are_those_of_a_held_out_domain(folder: Path, tmp_path: Path
     assert ff.evaluate(folder, path, label="died").to_json() == result.to_json()
 
 
+def test_the_figures_name_the_label_and_the_method(tmp_path: Path) -> None:
+    task = ff.read_table(write(visits(120), tmp_path / "visits.csv"), label="died", domain="hospital")
+    folder = ff.train(task, {"weak": ff.method("fedprox", mu=0.01)}, tmp_path / "model", rounds=1)
+    told = ff.evaluate(folder, write(visits(40, seed=7), tmp_path / "new.csv")).to_json()
+    assert (told["algorithm"], told["method"], told["round"]) == ("weak", "fedprox", 1)
+
+
 def test_domains_are_measured_apart_and_together(folder: Path, tmp_path: Path) -> None:
     new = visits(60, seed=3).replace({"hospital": {"north": "ulm", "west": "lyon"}})
     result = ff.evaluate(folder, write(new, tmp_path / "new.parquet"))

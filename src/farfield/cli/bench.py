@@ -58,12 +58,12 @@ def bench(
     group: Group = None,
     kind: Kind = None,
     algorithms: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--algorithms",
             "-a",
-            help="Methods, with commas; 'a+b' puts b's server on a's clients. A method can stand there several times "
-            "with other settings: fedprox:mu=0.1,weak=fedprox:mu=0.001. "
+            help="Methods, with commas or one per -a; 'a+b' puts b's server on a's clients. A method can stand there "
+            "several times with other settings: fedprox:mu=0.01,weak=fedprox:mu=0.001. "
             f"Default: {','.join(DEFAULT_ALGORITHMS)}.",
             show_default=False,
         ),
@@ -84,7 +84,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Clients in all; one per domain by default.")] = None,
     cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
     partition: Annotated[
         str | None,
@@ -119,14 +119,14 @@ def bench(
         list[str] | None,
         typer.Option(
             "--set",
-            help="key=value: lr=0.05 for all methods, fedprox.mu=0.1 for one, weak.mu=0.1 for a label, model.head=mlp.",
+            help="key=value: lr=0.05 for all methods, fedprox.mu=0.5 for one, weak.mu=0.1 for a label, model.head=mlp.",
         ),
     ] = None,
     equal_steps: Annotated[
         bool | None,
         typer.Option(
             "--equal-steps/--equal-rounds",
-            help="Methods with one step a round get as many rounds as the others make steps (the default), or the "
+            help="Methods with one step per round get as many rounds as the others make steps (the default), or the "
             "same rounds.",
         ),
     ] = None,
@@ -134,7 +134,7 @@ def bench(
     workers: Workers = None,
     parallel: Annotated[
         int | None,
-        typer.Option("--parallel", "-j", help="Runs at the same time; one a core by default, on flower always 1."),
+        typer.Option("--parallel", "-j", help="Runs at the same time; one per core by default, on flower always 1."),
     ] = None,
     quorum: Annotated[float, typer.Option(help="Share of a cohort that must reply for a round to count.")] = 0.5,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which a client's reply is too late.")] = None,
@@ -143,7 +143,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Folder for the runs; a new one under runs/ by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the bench in --out.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the bench in --out, if there is one.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write a row a run to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write one row per run to this file.")] = None,
     use_file: Annotated[
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
     ] = None,
@@ -156,7 +156,8 @@ def bench(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
-    for option, value in (("--algorithms", algorithms), ("--held-out", held_out), ("--select", select)):
+    methods = None if algorithms is None else ",".join(algorithms)
+    for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
             raise UserError(f"{option} is empty; omit it for the default")
     for path in use_file or []:
@@ -165,7 +166,7 @@ def bench(
         raise UserError("give a task, a --preset that names one, or --data; see 'farfield list tasks'")
     name = presets.load(str(preset)).task if task is None and data is None else task
     given = {
-        "algorithms": None if algorithms is None else parse_variants(algorithms),
+        "algorithms": None if methods is None else parse_variants(methods),
         "held_out": comma_list(held_out),
         "seeds": None if seeds is None else seed_list(seeds),
         "rounds": rounds,
@@ -237,7 +238,7 @@ def _own_rows(preset: presets.Preset, name: str | None, data: Path | None) -> bo
 
 
 def _model_line(plan: Plan) -> str:
-    """What is trained, in a line: a network that nobody has chosen should at least be seen."""
+    """Describe in one line what is trained, so that a network that nobody has chosen is at least seen."""
     shape = " × ".join(map(str, plan.model.input_shape))
     augmented = "" if plan.augment == NONE else f"; augmentation: {plan.augment}"
     return f"model: {presets.describe_network(plan.model.model_dump())}, on examples of {shape}{augmented}"

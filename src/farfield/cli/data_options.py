@@ -36,7 +36,7 @@ DomainColumn = Annotated[
     typer.Option("--domain", help="The table's column that says whose row it is: hospital, site.", show_default=False),
 ]
 Drop = Annotated[
-    list[str] | None, typer.Option("--drop", help="A column of the table to leave out; give it once a column.")
+    list[str] | None, typer.Option("--drop", help="A column of the table to leave out; give it once per column.")
 ]
 Categorical = Annotated[
     list[str] | None, typer.Option("--categorical", help="A column of numbers that are codes of categories.")
@@ -130,7 +130,7 @@ def find_task(
 
 
 def print_notes(notes: Sequence[str]) -> None:
-    """What must be said of data, a line each."""
+    """Print what must be said of data, one line per note."""
     for note in notes:
         messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
 

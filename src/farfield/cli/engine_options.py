@@ -18,7 +18,7 @@ Workers = Annotated[
     int | None,
     typer.Option(
         "--workers",
-        help="Processes that share the clients of one run. Default: 1; on flower one a core.",
+        help="Processes that share the clients of one run. Default: 1; on flower one per core.",
         show_default=False,
     ),
 ]

@@ -19,6 +19,7 @@ from farfield.cli.console import output
 from farfield.errors import UserError
 from farfield.federation.phase import Sends, phases_of
 from farfield.models import Layout, build_model
+from farfield.records.setting_text import NONE
 from farfield.runs import presets
 from farfield.runs.engines import ENGINES
 from farfield.tasks import describe, load
@@ -113,7 +114,7 @@ def show(
     for path in use_file or []:
         use(path)
     if "/" in algorithm:
-        # The file as it is: its comments say where each value comes from.
+        # The whole file: its comments say where each value comes from.
         output.print(presets.text_of(algorithm), highlight=False, markup=False, soft_wrap=True, end="")
         return
     client, servers = parts(algorithm)
@@ -170,7 +171,7 @@ def _size(sends: Sends, layout: Layout) -> str:
 #: The columns of the parameter table: what each prints of a parameter's name and field.
 _PARAMETER_COLUMNS: dict[str, Callable[[str, FieldInfo], str]] = {
     "name": lambda name, field: name,
-    "default": lambda name, field: str(field.default),
+    "default": lambda name, field: NONE if field.default is None else str(field.default),
     "search": lambda name, field: str(search_range(field) or "–"),
     "meaning": lambda name, field: field.description or "",
 }

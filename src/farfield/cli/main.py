@@ -32,7 +32,7 @@ COMMANDS = (
     (
         "predict",
         "farfield.cli.predict:predict",
-        "Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image.",
+        "Predict a label with probabilities (or a value) for every example, as CSV: one line per row or per image.",
     ),
     (
         "evaluate",

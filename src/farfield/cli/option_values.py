@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from farfield.errors import UserError
-from farfield.runs.variants import parse_value
+from farfield.records.setting_text import parse_value
 
 Metric = Annotated[
     str | None,

@@ -29,12 +29,12 @@ def predict(
         list[Path],
         typer.Argument(
             help="Raw rows (.csv, .tsv, .parquet) for a model of a table; image files and folders of them for a model "
-            "of images; else one file of arrays: .npy, .npz (array 'x'), .csv with a number a column."
+            "of images; else one file of arrays: .npy, .npz (array 'x'), .csv with one number per column."
         ),
     ],
     to: Annotated[Path | None, typer.Option(help="CSV file to write; standard output by default.")] = None,
 ) -> None:
-    """Label and probabilities (or the predicted value) of every example, as CSV: a line a row, or a line an image.
+    """Predict a label with probabilities (or a value) for every example, as CSV: one line per row or per image.
 
     DATA is what MODEL was trained on: a table's raw rows, image files and folders of images, or an array. Rows are
     counted from 1, the first below the header, here as in all messages.
@@ -54,7 +54,7 @@ def predict(
 
 
 def _write(to: TextIO, files: Sequence[str], classes: Sequence[str], outputs: Tensor) -> None:
-    """A line an example: its file or its number (1 is the first), then what the model says."""
+    """Write one line per example: its file or its number (1 is the first), then what the model says."""
     # A file's name may be any bytes; what is no text must not end the writing.
     names: Sequence[object] = [os.fsencode(name).decode("utf-8", "replace") for name in files] or range(
         1, len(outputs) + 1

@@ -19,7 +19,7 @@ def report(
     to: Annotated[Path | None, typer.Option(help="Where to write the page; report.html in the folder.")] = None,
     rule: Annotated[str | None, typer.Option(help="Selection rule of the printed table.")] = None,
     metric: Metric = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write a row a run to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write one row per run to this file.")] = None,
 ) -> None:
     """Write the report of a bench, finished or not, and print its table."""
     check_output("--json", json_file)

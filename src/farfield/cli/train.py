@@ -31,7 +31,7 @@ from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import communication_list, parse_settings
 from farfield.cli.progress import Heartbeat, bars, figures
-from farfield.runs.plan import check_variants
+from farfield.runs.plan import check_one_variant
 from farfield.runs.rounds import Progress as RunProgress
 from farfield.trained.model_folder import load_model
 from farfield.trained.training import train as train_model
@@ -49,16 +49,22 @@ def train(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
-    algorithm: Annotated[
-        str, typer.Option("--algorithm", "-a", help="A method, a composition 'a+b', or a variant: fedprox:mu=0.1.")
-    ] = "fedavg",
+    algorithms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--algorithm",
+            "-a",
+            help="One method, a composition 'a+b', or a variant: fedprox:mu=0.01. Default: fedavg.",
+            show_default=False,
+        ),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
     communications: Annotated[
         str | None,
         typer.Option(help="As for bench: how often to synchronise, or after which epochs.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
-    clients: Annotated[int | None, typer.Option(help="Clients in all; one a domain by default.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Clients in all; one per domain by default.")] = None,
     cohort: Annotated[int | None, typer.Option(help="Clients drawn for a round; all by default.")] = None,
     partition: Annotated[str | None, typer.Option(help="domain, split, dirichlet:BETA or iid.")] = None,
     features: Features = None,
@@ -75,10 +81,10 @@ def train(
         use(path)
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     given = parse_settings(settings or [])
-    check_variants(algorithm, given)  # before data is read for it
+    variant = check_one_variant(["fedavg"] if algorithms is None else algorithms, given)  # before data is read for it
     loaded = find_task(task, data, options, features, image_size, given)
     bar = bars(messages, disable=not messages.is_terminal)
-    line = bar.add_task(escape(f"{algorithm} on {loaded.name}"), total=rounds, figures="", start=False)
+    line = bar.add_task(escape(f"{variant} on {loaded.name}"), total=rounds, figures="", start=False)
     heartbeat = Heartbeat(messages)
 
     def watch(progress: RunProgress) -> None:
@@ -91,7 +97,7 @@ def train(
     try:
         folder = train_model(
             loaded,
-            algorithm,
+            variant,
             out,
             rounds=rounds,
             communications=communication_list(communications),
@@ -113,7 +119,7 @@ def train(
     finally:
         bar.stop()
     others = {
-        "--algorithms": algorithm,
+        "--algorithms": variant,
         "--features": features,
         "--image-size": image_size,
         "--rounds": rounds,

@@ -188,9 +188,9 @@ def _check_method(federation: FederationFile) -> None:
     settings = dict(federation.settings)
     try:
         _check_augment(settings.pop("augment", None))
-        model, method = sort_settings(settings, [name])
-        build(name, method[name], federation.rounds)
-        _check_model(model)
+        found = sort_settings(settings, [name])
+        build(name, found.given[name], federation.rounds)
+        _check_model(found.model)
     except (AlgorithmError, PlanError) as error:
         raise federation.refusal("set", str(error)) from None
 

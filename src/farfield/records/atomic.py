@@ -13,7 +13,7 @@ from typing import Any
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file in one step. A reader sees the old content or the new, never a part.
 
-    A link stays one. A pipe or a device is written to as it is.
+    A link stays a link. A pipe or a device is written to directly.
     """
     if path.exists() and not path.is_file():
         path.write_bytes(data)

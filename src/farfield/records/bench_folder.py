@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,10 @@ FAILURE = "failure.json"
 
 def format_of(plan: Mapping[str, Any], folder: Path) -> int:
     """Return the format of a plan that was read back; one of a later version is refused."""
-    number: int = plan.get("format", 1)
+    number = plan.get("format", 1)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        shown = json.dumps(number, default=str)
+        raise RecordsError(f"'{folder / BENCH}' is damaged: its format is {shown}, and not a number from 1 on")
     if number > FORMAT:
         raise RecordsError(
             f"'{folder}' holds a bench in format {number}, of a later version; farfield {version('farfield')} reads "

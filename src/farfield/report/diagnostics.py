@@ -12,6 +12,7 @@ from typing import Any
 from farfield.report.collect import Sweep
 from farfield.report.formats import number
 from farfield.report.grid import Cell, Column, Grid
+from farfield.report.metric_values import row_noun
 from farfield.report.tables import Table
 
 THIRDS = ("first third", "second third", "last third")
@@ -31,9 +32,10 @@ def diagnostics_table(sweep: Sweep) -> Table | None:
             rows.append((Cell(algorithm), Cell(name), *shown))
     if not rows:
         return None
-    columns = (Column("method", text=True), Column("diagnostic", text=True), *(Column(third) for third in THIRDS))
-    note = "Means over a method's runs. What each one is: see the method's page. Every round is in rounds.jsonl."
-    grid = Grid(title="What the methods say of their rounds", columns=columns, rows=tuple(rows), notes=(note,))
+    noun = row_noun(sweep.plan)
+    columns = (Column(noun, text=True), Column("diagnostic", text=True), *(Column(third) for third in THIRDS))
+    note = f"Means over a {noun}'s runs. What each one is: see the method's page. Every round is in rounds.jsonl."
+    grid = Grid(title=f"What the {noun}s say of their rounds", columns=columns, rows=tuple(rows), notes=(note,))
     return Table(tuple(records), grid)
 
 

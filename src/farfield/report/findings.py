@@ -22,13 +22,16 @@ def main_rule(plan: dict[str, Any]) -> str:
 
 
 def findings(sweep: Sweep, table: ResultTable) -> list[str]:
-    """The headline of a report, a sentence each: the best mean, what differs from the baseline, what is lacking."""
+    """Return the sentences that head a report: the best mean, what differs from the baseline, what is lacking."""
     if not sweep.rows:
         return ["No run has finished, so there is nothing to report yet."]
     candidates = [line for line in table.lines if line.complete and not line.reference]
     candidates = candidates or [line for line in table.lines if line.complete]
     if not candidates:
-        return ["No method has a finite result on every held-out domain, so no mean is reported.", *_caveats(sweep)]
+        return [
+            f"No {table.noun} has a finite result on every held-out domain, so no mean is reported.",
+            *_caveats(sweep),
+        ]
     best = (max if table.higher_is_better else min)(candidates, key=_mean)
     sentence = _reached(table, best)
     baseline = next((line for line in table.lines if line.algorithm == table.baseline), None)
@@ -71,7 +74,7 @@ def _comparison(table: ResultTable, baseline: ResultLine | None) -> tuple[str, l
         return "FedAvg was not run, so nothing is compared with it", []
     others = [line for line in table.lines if line is not baseline and not line.reference]
     if not others:
-        return "no other federated method was run", []
+        return f"no other federated {table.noun} was run", []
     if not baseline.runs:
         return f"{table.baseline_name} has no result to compare with", []
     if not baseline.finite:
@@ -91,11 +94,11 @@ def _comparison(table: ResultTable, baseline: ResultLine | None) -> tuple[str, l
         if same:
             more.append(f"{_named(same)} {_do(same)} not differ from {table.baseline_name} beyond chance.")
     elif len(same) > 1 and len(same) == len(others):
-        first = f"no method differs from {table.baseline_name} beyond chance"
+        first = f"no {table.noun} differs from {table.baseline_name} beyond chance"
     elif same:
         first = f"{_named(same)} {_do(same)} not differ from {table.baseline_name} beyond chance"
     else:
-        first = f"there are too few results to say whether any method differs from {table.baseline_name}"
+        first = f"there are too few results to say whether any {table.noun} differs from {table.baseline_name}"
         unclear = []
     if diverged:
         more.append(f"{_named(diverged)} diverged on a held-out domain and cannot be compared.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.protocol.selection import RULES
+from farfield.records.setting_text import value_text
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "–"
@@ -134,8 +134,7 @@ def setting(value: Any) -> str:
 
 def settings_text(settings: Mapping[str, Any]) -> str:
     """Settings in one line, as they are typed: 'mu=0.1, optimizer=adam'."""
-    typed = ((key, value if isinstance(value, str) else json.dumps(value)) for key, value in settings.items())
-    return ", ".join(f"{key}={public(value)}" for key, value in typed)
+    return ", ".join(f"{key}={public(value_text(value))}" for key, value in settings.items())
 
 
 def public(text: str) -> str:

@@ -134,13 +134,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers in `records`, one flat dict a line, and the same as text in `grid`."""
+    """Numbers in `records`, one flat dict per line, and the same as text in `grid`."""
 
     records: tuple[dict[str, Any], ...]
     grid: Grid
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A flat dict a line, ready for `pandas.DataFrame`."""
+        """Return one flat dict per line, ready for `pandas.DataFrame`."""
         return [dict(record) for record in self.records]
 
     def render(self, width: int = 100) -> RichTable:

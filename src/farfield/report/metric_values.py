@@ -91,6 +91,11 @@ def methods(plan: Mapping[str, Any]) -> dict[str, str]:
     return {variant["label"]: variant["method"] for variant in plan["variants"]}
 
 
+def row_noun(plan: Mapping[str, Any]) -> str:
+    """Return what the rows of a table are: methods, or variants where one method stands there several times."""
+    return "variant" if len(set(methods(plan).values())) < len(plan["variants"]) else "method"
+
+
 def baseline_of(plan: Mapping[str, Any]) -> str | None:
     """Return the label of what differences are to: 'fedavg', else the first variant of FedAvg, else None."""
     having = [label for label, name in methods(plan).items() if name == BASELINE]

@@ -36,6 +36,7 @@ from farfield.report.formats import (
     settings_text,
 )
 from farfield.report.grid import Cell, Column, Grid
+from farfield.report.metric_values import methods, row_noun
 from farfield.report.plots import Range, curves, differences
 from farfield.report.result_table import ResultTable
 from farfield.report.tables import cost_table, fairness_table, metric_table, result_table
@@ -112,7 +113,8 @@ def render_report(sweep: Sweep, today: date, metric: str | None = None) -> str:
         variants=_variants(plan["variants"]),
         baseline=main.baseline_name,
         shared=_shared(plan["settings"]),
-        own=_own(plan["settings"]),
+        own=_own(plan["settings"], row_noun(plan)),
+        noun=row_noun(plan),
         failures=_failures(sweep),
         missing=_missing(sweep),
         events=_events(sweep),
@@ -133,11 +135,17 @@ def _without(grid: Grid, notes: tuple[str, ...]) -> Grid:
 def _facts(plan: Mapping[str, Any]) -> list[str]:
     return [
         plan["kind"],
-        plural(len(plan["algorithms"]), "method"),
+        _count(plan),
         plural(len(plan["held_out"]), "held-out domain"),
         plural(len(plan["seeds"]), "seed"),
         plural(plan["rounds"], "round"),
     ]
+
+
+def _count(plan: Mapping[str, Any]) -> str:
+    """'3 methods', or '4 variants of 3 methods'."""
+    of = plural(len(set(methods(plan).values())), "method")
+    return of if row_noun(plan) == "method" else f"{plural(len(plan['variants']), 'variant')} of {of}"
 
 
 def _curve_figures(sweep: Sweep, metric: str) -> list[Figure]:
@@ -173,7 +181,9 @@ def _difference_figure(table: ResultTable) -> Figure:
     if table.baseline is None:
         return Figure(None, "FedAvg was not run, so there is nothing to take differences to.")
     if not rows:
-        return Figure(None, f"No method has a finite difference to {table.baseline_name}, so there is none to show.")
+        return Figure(
+            None, f"No {table.noun} has a finite difference to {table.baseline_name}, so there is none to show."
+        )
     label = metric_label(table.metric, table.kind)
     unit = ", points" if is_percent(table.metric) else ""
     side = "Right" if table.higher_is_better else "Left"
@@ -196,7 +206,7 @@ def _difference_figure(table: ResultTable) -> Figure:
 def _plan(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     listed = [
         ("task", public(plan["task"])),
-        ("methods", ", ".join(plan["algorithms"])),
+        (f"{row_noun(plan)}s", ", ".join(plan["algorithms"])),
         ("held out, one at a time", ", ".join(plan["held_out"])),
         ("seeds", ", ".join(str(seed) for seed in plan["seeds"])),
         ("selection rules", ", ".join(rule_label(rule) for rule in plan["rules"])),
@@ -227,14 +237,14 @@ def _variants(variants: Sequence[Mapping[str, Any]]) -> Grid | None:
 
 
 def _shared(settings: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Parameters that every method has, with the same value."""
+    """Parameters that every variant has, with the same value."""
     first = next(iter(settings.values()), {})
     same = [k for k, v in first.items() if all(k in of and of[k] == v for of in settings.values())]
     return [(key, setting(first[key])) for key in same]
 
 
-def _own(settings: Mapping[str, Mapping[str, Any]]) -> Grid | None:
-    """The parameters in which methods differ, a column each; None when there are none."""
+def _own(settings: Mapping[str, Mapping[str, Any]], noun: str) -> Grid | None:
+    """The parameters in which methods or variants differ, one column per parameter; None when there are none."""
     shared = {key for key, _ in _shared(settings)}
     keys = [key for key in dict.fromkeys(k for of in settings.values() for k in of) if key not in shared]
     if not keys:
@@ -243,14 +253,14 @@ def _own(settings: Mapping[str, Mapping[str, Any]]) -> Grid | None:
         (Cell(name), *(Cell(setting(of[key])) if key in of else Cell(MISSING, tone="missing") for key in keys))
         for name, of in settings.items()
     )
-    return Grid("Parameters that differ", (Column("method", text=True), *(Column(key) for key in keys)), rows)
+    return Grid("Parameters that differ", (Column(noun, text=True), *(Column(key) for key in keys)), rows)
 
 
 def _failures(sweep: Sweep) -> Grid | None:
     if not sweep.failures:
         return None
     columns = (
-        Column("method", text=True),
+        Column(row_noun(sweep.plan), text=True),
         Column("held out", text=True),
         Column("seed"),
         Column("reason", text=True),
@@ -291,7 +301,7 @@ def _events(sweep: Sweep) -> Grid | None:
         span = str(min(rounds)) if min(rounds) == max(rounds) else f"{min(rounds)} to {max(rounds)}"
         rows.append((Cell(algorithm), Cell(kind, phase), Cell(message), Cell(f"{len(rounds):,}"), Cell(span)))
     columns = (
-        Column("method", text=True),
+        Column(row_noun(sweep.plan), text=True),
         Column("event", text=True),
         Column("cause", text=True),
         Column("times"),

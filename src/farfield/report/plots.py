@@ -83,7 +83,7 @@ def curves(
     series: Sequence[Series], axis: Range, *, title: str, x_label: str, y_label: str, metric: str, identity: str
 ) -> str:
     """One curve per variant with its name at its end, and a band where a spread is known. Values are in plot units."""
-    names = {s.name: shortened(s.name, _LABEL) for s in series}
+    names = shortened([s.name for s in series], _LABEL)
     right = 22 + max((text_width(n) for n in names.values()), default=0)
     height = max(300.0, 90 + _LINE * len(series))
     left, top, bottom = 46.0, 26.0, height - 44
@@ -124,7 +124,8 @@ def curves(
 
 def differences(rows: Sequence[Interval], *, title: str, x_label: str, metric: str, identity: str) -> str:
     """One line per variant: dot, interval, and a faint dot for each domain. Zero is the baseline."""
-    left = 14 + max((text_width(shortened(r.name, _LABEL)) for r in rows), default=0)
+    names = shortened([r.name for r in rows], _LABEL)
+    left = 14 + max((text_width(name) for name in names.values()), default=0)
     row_height = 30.0
     top, height = 12.0, 12 + row_height * len(rows) + 50
     bottom = height - 44
@@ -143,7 +144,7 @@ def differences(rows: Sequence[Interval], *, title: str, x_label: str, metric: s
     text(root, (left + WIDTH) / 2, height - 8, x_label, "middle", class_="axis")
     for i, r in enumerate(rows):
         at = top + row_height * (i + 0.5)
-        label = text(root, left - 6, at + FONT * 0.34, shortened(r.name, _LABEL), "end", class_="name")
+        label = text(root, left - 6, at + FONT * 0.34, names[r.name], "end", class_="name")
         add(label, "title").text = r.name
         for domain, value in r.marks:
             dot = add(root, "circle", cx=x(value), cy=at + 9, r=2.4, class_="mark")

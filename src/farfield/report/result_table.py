@@ -85,7 +85,7 @@ class ResultLine:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """The headline metric of every method on domains it never saw, under one selection rule."""
+    """The headline metric of every variant on domains it never saw, under one selection rule."""
 
     rule: str
     kind: str
@@ -97,12 +97,17 @@ class ResultTable:
     unit: Literal["domains", "seeds"]
     #: The label of the variant that differences are to; None when the bench has no FedAvg.
     baseline: str | None
-    #: What else must be said of the metric or the domains, a sentence each.
+    #: What else must be said of the metric or the domains, one sentence per remark.
     remarks: tuple[str, ...] = ()
 
     @property
     def higher_is_better(self) -> bool:
         return HIGHER_IS_BETTER[self.metric]
+
+    @property
+    def noun(self) -> str:
+        """What a line is: a method, or a variant where one method stands there several times."""
+        return "variant" if len({line.method for line in self.lines}) < len(self.lines) else "method"
 
     @property
     def baseline_name(self) -> str:
@@ -123,7 +128,7 @@ class ResultTable:
     def grid(self) -> Grid:
         """The table as text: what matters first, then a column per held-out domain."""
         spread = any(line.overall and line.overall.low is not None for line in self.lines)
-        columns = [Column("method", text=True), Column("mean", "± 95 %" if spread else "")]
+        columns = [Column(self.noun, text=True), Column("mean", "± 95 %" if spread else "")]
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
             columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True)]
@@ -143,7 +148,7 @@ class ResultTable:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know to read the numbers, a sentence each."""
+        """Return what a reader must know to read the numbers, one sentence per note."""
         return (*self.remarks, *self._unit_notes(), *self._difference_notes(), *self._gap_notes())
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
@@ -215,7 +220,7 @@ class ResultTable:
         notes = []
         by_domains = [d.n for d in of if d.unit == "domains"]
         by_pairs = [d.n for d in of if d.unit == "pairs"]
-        what = f"vs {self.baseline}: method minus {self.baseline} on the same (held-out domain, seed) pairs"
+        what = f"vs {self.baseline}: {self.noun} minus {self.baseline} on the same (held-out domain, seed) pairs"
         if by_domains:
             notes.append(f"{what}; 95 % interval and p over {_range(by_domains, 'domain')}.")
         if by_pairs:
@@ -230,7 +235,7 @@ class ResultTable:
                 for reference in (False, True)
             ]
             counts = " and ".join(
-                f"{n} {what}" for n, what in zip(families, ("methods", "references"), strict=True) if n > 1
+                f"{n} {what}" for n, what in zip(families, (f"{self.noun}s", "references"), strict=True) if n > 1
             )
             note = f"p and verdict are Holm-corrected over {counts or 'one comparison each'}"
             excludes = any(d.low is not None and d.high is not None and d.low * d.high > 0 for d in corrected)
@@ -259,7 +264,7 @@ class ResultTable:
         record: dict[str, Any] = {
             "algorithm": line.algorithm,
             "method": line.method,
-            "settings": settings_text(line.settings),
+            "own_settings": settings_text(line.settings),
             "rule": rule_label(self.rule),
             "metric": self.metric,
             "mean": overall.mean if overall else None,

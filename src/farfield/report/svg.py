@@ -116,10 +116,30 @@ def text(
     return element
 
 
-def shortened(name: str, characters: int) -> str:
-    """The name, or as much of it as fits; the full one belongs in a title element."""
-    name = printable(name)
-    return name if len(name) <= characters else f"{name[: characters - 1]}…"
+def shortened(names: Sequence[str], characters: int) -> dict[str, str]:
+    """Return names that fit, by name: long ones lose their middle, and no two become the same.
+
+    The full name belongs in a title element.
+    """
+    clean = {name: printable(name) for name in names}
+    middle = characters // 2
+    # As even as possible, else with more of the end or of the start, whichever tells the names apart.
+    for start in sorted(range(1, characters - 1), key=lambda size: abs(size - middle)):
+        short = {name: _without_middle(text, start, characters) for name, text in clean.items()}
+        if len(set(short.values())) == len(short):
+            return short
+    return {name: _numbered(number, text, characters) for number, (name, text) in enumerate(clean.items(), 1)}
+
+
+def _without_middle(text: str, start: int, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[:start]}…{text[start + 1 - characters :]}"
+
+
+def _numbered(number: int, text: str, characters: int) -> str:
+    if len(text) <= characters:
+        return text
+    suffix = f"… ({number})"
+    return text[: characters - len(suffix)] + suffix
 
 
 def text_width(content: str) -> float:

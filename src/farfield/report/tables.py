@@ -34,6 +34,7 @@ from farfield.report.metric_values import (
     methods,
     metric_values,
     overall_summary,
+    row_noun,
     undefined_domains,
 )
 from farfield.report.result_table import ResultLine, ResultTable
@@ -164,7 +165,7 @@ def metric_table(sweep: Sweep, rule: str) -> Table:
             )
         records.append(record)
         rows.append(tuple(cells))
-    columns = [Column("method", text=True)]
+    columns = [Column(row_noun(plan), text=True)]
     for metric in by_metric:
         columns.append(
             Column(f"{metric_label(metric, plan['kind'])} {arrow(metric)}", "%" if is_percent(metric) else "")
@@ -219,7 +220,7 @@ def fairness_table(sweep: Sweep, rule: str, metric: str | None = None) -> Table:
     label = metric_label(metric, results.kind)
     unit = "%" if is_percent(metric) else ""
     columns = [
-        Column("method", text=True),
+        Column(results.noun, text=True),
         Column("variance ↓", "× 1000" if shares else ""),
         Column("entropy ↑", "× 10"),
         Column("best minus worst ↓", "points" if unit else ""),
@@ -260,7 +261,8 @@ def cost_table(sweep: Sweep) -> Table:
             cells.append(Cell(text, ", ".join(f"{p} {number(v)}" for p, v in phases.items())))
         records.append(record)
         rows.append(tuple(cells))
-    columns = [Column("method", text=True), *(Column(heading, unit) for _, heading, unit, _ in _COSTS)]
+    noun = row_noun(sweep.plan)
+    columns = [Column(noun, text=True), *(Column(heading, unit) for _, heading, unit, _ in _COSTS)]
     return Table(
         tuple(records),
         Grid(
@@ -268,7 +270,7 @@ def cost_table(sweep: Sweep) -> Table:
             columns=tuple(columns),
             rows=tuple(rows),
             notes=(
-                "Means over a method's finished runs, all clients together. Traffic by phase: 'evaluate' is the "
+                f"Means over a {noun}'s finished runs, all clients together. Traffic by phase: 'evaluate' is the "
                 "validation that the selection rules need. Times are of this machine, with other runs beside.",
             ),
         ),

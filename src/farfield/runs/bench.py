@@ -27,7 +27,7 @@ def bench(
     task: str | Task,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     *,
-    held_out: Sequence[str] | None = None,
+    held_out: str | Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
@@ -36,7 +36,7 @@ def bench(
     cohort: int | None = None,
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
-    rules: Sequence[str] | None = None,
+    rules: str | Sequence[str] | None = None,
     equal_steps: bool = True,
     quorum: float = 0.5,
     deadline: float | None = None,
@@ -58,6 +58,7 @@ def bench(
 
     `algorithms` is a list of variants (or one): names, texts such as "fedprox:mu=0.1", `farfield.method(name, …)`,
     classes and instances of methods, and dicts that give labels: `{"weak": farfield.method("fedprox", mu=0.001)}`.
+    `held_out` and `rules` are lists of names, or one name.
     `communications` splits the same local epochs into so many rounds, or synchronises after the epochs listed.
     `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
     `features="cached"` puts the features of a frozen backbone in the place of images; `image_size` decodes images at

@@ -72,8 +72,9 @@ class EngineEntry:
 
     name: str
     summary: str
-    #: Packages that must be installed for it, and the extra of farfield that installs them.
+    #: Packages that must be installed for it, what they are in words, and the extra of farfield that installs them.
     needs: tuple[str, ...] = ()
+    needed: str = ""
     extra: str = ""
     #: Whether several runs may be made at the same time, each in its process.
     parallel: bool = True
@@ -91,6 +92,7 @@ ENGINES = {
             "flower",
             "Flower's simulation: every exchange is messages between a server and nodes, which Ray's processes run",
             needs=("flwr", "ray"),
+            needed="Flower's simulation",
             extra="sim",
             parallel=False,
         ),
@@ -107,8 +109,7 @@ def engine_named(name: str) -> EngineEntry:
     engine = ENGINES[name]
     if not engine.available:
         raise PlanError(
-            f"the engine '{name}' needs Flower's simulation, which is not installed: "
-            f"pip install 'farfield[{engine.extra}]'"
+            f"the engine '{name}' needs {engine.needed}, which is not installed: pip install 'farfield[{engine.extra}]'"
         )
     return engine
 

@@ -18,9 +18,12 @@ from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.data_checks import check_rows
 from farfield.runs.settings import (
     PlanError,
+    SortedSettings,
     augmentation,
+    check_settings,
     local_epochs_in_all,
     model_spec,
+    name_list,
     positive,
     resolve,
     seed_numbers,
@@ -29,7 +32,7 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
-from farfield.runs.variants import AnyVariant, Variant, read_variants
+from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.outline import TaskOutline
@@ -176,17 +179,25 @@ class Plan(BaseModel):
 def check_variants(
     algorithms: AnyVariant | Iterable[AnyVariant] | None, settings: Mapping[str, Any] | None
 ) -> tuple[Variant, ...]:
-    """Return the variants; refuse them, or settings that are for none, before any data is read."""
-    variants = read_variants(algorithms or DEFAULT_ALGORITHMS)
-    sort_settings({key: value for key, value in (settings or {}).items() if key != "augment"}, variants)
+    """Return the variants, the default ones for None; refuse them or their settings before any data is read."""
+    variants = read_variants(DEFAULT_ALGORITHMS if algorithms is None else algorithms)
+    check_settings(settings or {}, variants)
     return variants
+
+
+def check_one_variant(algorithm: AnyVariant | Iterable[AnyVariant], settings: Mapping[str, Any] | None) -> Variant:
+    """Return the one variant of a training; refuse several, or settings that cannot be, before any data is read."""
+    variants = read_variants(algorithm)
+    if len(variants) != 1:
+        raise PlanError(f"a training is of one method, and {len(variants)} are given; compare several with a bench")
+    return check_variants(variants, settings)[0]
 
 
 def make_plan(
     task: Task | TaskOutline,
     *,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
-    held_out: Sequence[str] | None = None,
+    held_out: str | Sequence[str] | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
@@ -195,7 +206,7 @@ def make_plan(
     cohort: int | None = None,
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
-    rules: Sequence[str] | None = None,
+    rules: str | Sequence[str] | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
     equal_steps: bool = True,
@@ -212,10 +223,12 @@ def make_plan(
     rows = task if isinstance(task, Task) else None
     task = task.outline() if isinstance(task, Task) else task
     try:
-        variants = read_variants(algorithms or DEFAULT_ALGORITHMS)
+        variants = read_variants(DEFAULT_ALGORITHMS if algorithms is None else algorithms)
         settings = dict(settings or {})
+        held_out, rules = name_list("held_out", held_out), name_list("rules", rules)
         augment = augmentation(task, settings.pop("augment", None))
-        model_settings, given = sort_settings(settings, variants)
+        found = sort_settings(settings, variants)
+        given = found.given
         if communications is not None and not isinstance(communications, int) and rounds is not None:
             raise PlanError("epochs given as communications say how many rounds there are; omit rounds")
         rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
@@ -224,6 +237,7 @@ def make_plan(
         budget = local_epochs_in_all(communications, rounds)
         if communications is not None:
             rounds, resolved = synchronise(communications, rounds, variants, resolved, given)
+        check_distinct(variants, resolved)
         if partition is None and clients is None:
             # Together or not at all: a hundred clients suit this task's own partition only.
             partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
@@ -233,7 +247,7 @@ def make_plan(
             task=task.name,
             data=task.data,
             kind=task.kind,
-            variants=variants,
+            variants=tuple(_with_own(v, found.own[v.label], resolved[v.label]) for v in variants),
             held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
             seeds=seed_numbers(seeds),
             rounds=rounds,
@@ -247,23 +261,28 @@ def make_plan(
             quorum=share("quorum", quorum),
             deadline=deadline if deadline is None else positive("deadline", deadline),
             augment=augment,
-            model=model_spec(task, model_settings),
+            model=model_spec(task, found.model),
             settings=resolved,
             notes=task.notes,
         )
-        _check_representation(plan, model_settings)
+        _check_representation(plan, found.model)
         _check_models(plan)
         if rows is None:
             _check_outline(plan, task)
             few: tuple[str, ...] = ()
         else:
             few = _validation_notes(plan, _check_rows(plan, rows))
-        plan = plan.model_copy(update={"notes": (*plan.notes, *few, *_idle_notes(plan, given))})
+        plan = plan.model_copy(update={"notes": (*plan.notes, *few, *_beaten_notes(found), *_idle_notes(plan, given))})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
         raise error if isinstance(error, PlanError) else PlanError(_sentence(error)) from error
     return plan
+
+
+def _with_own(variant: Variant, own: Iterable[str], resolved: Mapping[str, Any]) -> Variant:
+    """Return the variant with all that was set for it alone as its settings, whichever way it was set."""
+    return Variant(label=variant.label, method=variant.method, settings={key: resolved[key] for key in own})
 
 
 def _with_equal_steps(plan: Plan, task: Task | None, budget: Callable[[Any], int]) -> Plan:
@@ -297,8 +316,12 @@ def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
             )
 
 
+def _beaten_notes(found: SortedSettings) -> tuple[str, ...]:
+    return tuple(f"{key} has no effect: {why}" for key, why in found.beaten.items())
+
+
 def _idle_notes(plan: Plan, given: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Settings that were given and change nothing with the others unchanged, a sentence each."""
+    """Return a note per setting that was given and changes nothing with the others as they are."""
     idle = {label: plan.algorithm(label).params.idle() for label in plan.algorithms}
     return tuple(
         f"{label}: {key} has no effect: {idle[label][key]}"

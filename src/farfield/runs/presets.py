@@ -13,6 +13,7 @@ from typing import Any
 from farfield.algorithms import params_of
 from farfield.errors import UserError
 from farfield.models import BACKBONES
+from farfield.runs.settings import sort_settings
 from farfield.runs.variants import Variant, read_variants
 
 #: What a preset may say besides `task` and `[set]`; each is the option of the same name.
@@ -61,7 +62,7 @@ class Chosen:
 
     image_size: int | None
     options: dict[str, Any]
-    #: What of the preset was left out and why, a sentence each.
+    #: What of the preset was left out and why, one sentence per part.
     notes: tuple[str, ...] = ()
 
     @property
@@ -128,6 +129,9 @@ def with_preset(
     options["algorithms"] = variants = read_variants(options["algorithms"])
     # Whoever runs only some of a preset's methods has no use for the settings of the others.
     wanted = {key: value for key, value in preset.settings.items() if _is_for(key, variants)}
+    # What the user's own settings win over is not worth a note.
+    beaten = sort_settings({k: v for k, v in {**wanted, **asked}.items() if k != "augment"}, variants).beaten
+    wanted = {key: value for key, value in wanted.items() if key not in beaten}
     notes = []
     if features is not None or not own_rows:
         network = [key for key in wanted if _is_network(key)]

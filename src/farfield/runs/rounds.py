@@ -87,8 +87,9 @@ def run_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | N
 
 
 class Rounds:
-    """A run from its last checkpoint to its end.
+    """A run from its last checkpoint to its end: `begin`, `step` until it is `done`, `finish`; or all `to_the_end`.
 
+    Whoever drives several runs in lockstep calls the steps of each in turn, with `one_thread` around them.
     `validating` are the clients that have validation rows, with their domains. `measure` looks at the held-out domain;
     what it gives is sealed, unless the job holds out an inner domain, on which choices may be made. `engine` names the
     engine, for the record: a run may be resumed on another one, and its result names both.
@@ -137,17 +138,34 @@ class Rounds:
 
     def to_the_end(self, state: State) -> dict[str, Any]:
         """Run what is left of it, write everything down, and return the result."""
-        state = self._resumed(state)
+        self.begin(state)
         with one_thread():
-            while state.round < self.schedule.rounds:
-                started = time.perf_counter()
-                state = self._round(state)
-                self.seconds += time.perf_counter() - started
-                if state.round % self.schedule.checkpoint_every == 0 or state.round == self.schedule.rounds:
-                    self._save(state)
+            while not self.done:
+                self.step()
+        return self.finish()
+
+    def begin(self, fresh: State) -> None:
+        """Start with a fresh state, or where the last checkpoint of this run ends."""
+        self.state = self._resumed(fresh)
+
+    @property
+    def done(self) -> bool:
+        """Whether all rounds are made."""
+        return self.state.round >= self.schedule.rounds
+
+    def step(self) -> None:
+        """Make one round and write it down, with a checkpoint where one is due."""
+        started = time.perf_counter()
+        self.state = self._round(self.state)
+        self.seconds += time.perf_counter() - started
+        if self.state.round % self.schedule.checkpoint_every == 0 or self.done:
+            self._save(self.state)
+
+    def finish(self) -> dict[str, Any]:
+        """Write the result down and return it."""
         if self.best == -math.inf:  # no round had the validation of all domains, and some model must be kept
-            self.on_better(state, math.nan if self.validation is None else self.validation)
-        result = self._result(state)
+            self.on_better(self.state, math.nan if self.validation is None else self.validation)
+        result = self._result(self.state)
         self.records.finish(result)
         return result
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from farfield.algorithms import FedAvg, build, params_of, parts
+from farfield.algorithms import AlgorithmError, FedAvg, build, params_of, parts
 from farfield.algorithms.registry import check_parameter
 from farfield.errors import UserError
 from farfield.models import BACKBONES, ModelSpec, build_model, pin
-from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
+from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_values, read_variants
 from farfield.tasks.augment import AUGMENTATIONS, NONE
 from farfield.tasks.clients.validation import OFFICIAL
 from farfield.tasks.outline import TaskOutline
@@ -23,41 +26,160 @@ class PlanError(UserError):
     """A bench that cannot be done as asked, in one sentence."""
 
 
-def sort_settings(
-    settings: Mapping[str, Any], algorithms: AnyVariant | Iterable[AnyVariant]
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split settings into those of the model and, by label, all that was set for each variant.
+@dataclass(frozen=True)
+class SortedSettings:
+    """Settings by what they are for: the model, and each variant by its label."""
+
+    model: dict[str, Any]
+    #: All that was set for each variant.
+    given: dict[str, dict[str, Any]]
+    #: What was set for one variant alone: its own settings, and those given by its label.
+    own: dict[str, dict[str, Any]]
+    #: Settings that others win over in every variant, each with the reason.
+    beaten: dict[str, str]
+
+
+class _Level(IntEnum):
+    """Whom a setting is for; of two settings for one parameter the higher level wins."""
+
+    ALL = 0
+    METHOD = 1
+    LABEL = 2
+    OWN = 3
+
+
+@dataclass(frozen=True)
+class _Setting:
+    level: _Level
+    key: str
+    value: Any
+
+
+def sort_settings(settings: Mapping[str, Any], algorithms: AnyVariant | Iterable[AnyVariant]) -> SortedSettings:
+    """Split settings into those of the model and, by label, those of each variant.
 
     `lr` is for every variant, `fedprox.mu` for those of a method, `weak.mu` for the one of that label; each wins over
     the one before, and a variant's own settings win over all. A setting that is for nothing is refused.
     """
     variants = read_variants(algorithms)
     model: dict[str, Any] = {}
-    for_all: dict[str, dict[str, Any]] = {variant.label: {} for variant in variants}
-    for_method: dict[str, dict[str, Any]] = {variant.label: {} for variant in variants}
-    for_label: dict[str, dict[str, Any]] = {variant.label: {} for variant in variants}
+    by_label: dict[str, dict[str, _Setting]] = {
+        v.label: {key: _Setting(_Level.OWN, "", value) for key, value in v.settings.items()} for v in variants
+    }
+    concerned_by: dict[str, list[Variant]] = {}
     for key, value in settings.items():
         owner, _, field = key.rpartition(".")
         if owner == "model":
             model[field] = value
-        elif owner:
-            concerned = [variant for variant in variants if variant.concerns(owner)]
-            if not concerned:
-                labels = ", ".join(variant.label for variant in variants)
-                raise PlanError(f"'{key}' is for '{owner}', which is not among the algorithms {labels}")
-            for variant in concerned:
-                check_parameter(field, params_of(variant.method), variant.method)
-                (for_label if owner == variant.label else for_method)[variant.label][field] = value
-        else:
-            having = [variant for variant in variants if key in params_of(variant.method).model_fields]
-            if not having:
-                methods = dict.fromkeys(variant.method for variant in variants)
-                check_parameter(key, params_of(variants[0].method), " and ".join(methods))
-            for variant in having:
-                for_all[variant.label][key] = value
-    named = {label: {**for_method[label], **for_label[label]} for label in for_all}
-    check_distinct(variants, named)
-    return model, {v.label: {**for_all[v.label], **named[v.label], **v.settings} for v in variants}
+            continue
+        concerned_by[key] = _concerned(key, variants)
+        for variant in concerned_by[key]:
+            level = _Level.ALL if not owner else _Level.LABEL if owner == variant.label else _Level.METHOD
+            read = read_values(variant.method, {field: value})[field]
+            before = by_label[variant.label].get(field)
+            if before is None or before.level <= level:
+                by_label[variant.label][field] = _Setting(level, key, read)
+    given = {label: {field: s.value for field, s in of.items()} for label, of in by_label.items()}
+    check_distinct(variants, given)
+    return SortedSettings(
+        model=model,
+        given=given,
+        own={v.label: {f: s.value for f, s in by_label[v.label].items() if _is_own(s, v)} for v in variants},
+        beaten={key: why for key, of in concerned_by.items() if (why := _beaten(key, of, by_label))},
+    )
+
+
+def _concerned(key: str, variants: Sequence[Variant]) -> list[Variant]:
+    """Return the variants that a setting is for; refuse one that is for none."""
+    owner, _, field = key.rpartition(".")
+    if owner:
+        concerned = [variant for variant in variants if variant.concerns(owner)]
+        if not concerned:
+            raise PlanError(_for_nobody(key, owner, variants))
+        for variant in concerned:
+            check_parameter(field, params_of(variant.method), variant.method)
+        return concerned
+    fields = {variant.label: params_of(variant.method).model_fields for variant in variants}
+    having = [variant for variant in variants if key in fields[variant.label]]
+    if having:
+        return having
+    methods = list(dict.fromkeys(variant.method for variant in variants))
+    if len(methods) == 1:
+        check_parameter(key, params_of(methods[0]), methods[0])
+    if ":" in key:
+        raise PlanError(_for_nobody(key, key.partition("=")[0], variants))
+    known = list(dict.fromkeys(name for of in fields.values() for name in of))
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"they have {', '.join(known)}"
+    raise PlanError(f"{', '.join(methods[:-1])} and {methods[-1]} have no parameter '{key}'; {hint}")
+
+
+def _for_nobody(key: str, owner: str, variants: Sequence[Variant]) -> str:
+    if ":" in owner:
+        return (
+            f"'{key}': a setting is for a method or for a label that you typed, so give the variant a label "
+            "(-a weak=fedprox:mu=0.001) and set it by that (--set weak.lr=0.05)"
+        )
+    known = list(dict.fromkeys(name for v in variants for name in (v.label, v.method, *v.method.split("+"))))
+    near = difflib.get_close_matches(owner, known, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    labels = ", ".join(variant.label for variant in variants)
+    return f"'{key}' is for '{owner}', which is not among the algorithms {labels}{hint}"
+
+
+def _is_own(setting: _Setting, variant: Variant) -> bool:
+    """Whether a setting is for one variant alone. A label that is a method's name stands for the method."""
+    return setting.level is _Level.OWN or (setting.level is _Level.LABEL and variant.label != variant.method)
+
+
+def _beaten(key: str, concerned: Sequence[Variant], by_label: Mapping[str, Mapping[str, _Setting]]) -> str:
+    """Say what wins over a setting in every variant that it is for; empty if the setting has an effect."""
+    winners = [by_label[variant.label][key.rpartition(".")[2]] for variant in concerned]
+    if any(winner.key == key for winner in winners):
+        return ""
+    keys = list(dict.fromkeys(winner.key for winner in winners if winner.key))
+    if not keys:
+        return "every variant sets its own"
+    others = " and ".join([*keys, *["the variants' own settings"] * any(not winner.key for winner in winners)])
+    return f"{others} {'wins' if others == keys[0] else 'win'} over it"
+
+
+def check_settings(settings: Mapping[str, Any], variants: Sequence[Variant]) -> None:
+    """Refuse settings that no data can make right, before any data is read. Raises UserError, one sentence."""
+    settings = dict(settings)
+    check_augment(settings.pop("augment", None))
+    found = sort_settings(settings, variants)
+    for variant in variants:
+        try:
+            build(variant.method, found.given[variant.label])
+        except AlgorithmError as error:
+            # A value that is wrong stays wrong. Values that do not go together may, with the task's own beside them.
+            if isinstance(error.__cause__, ValidationError) and error.__cause__.errors()[0]["loc"]:
+                raise
+    check_model(found.model)
+
+
+def check_model(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that no model has, and values that no model can have; the data's sizes may refuse more."""
+    for key in settings:
+        if key not in ModelSpec.model_fields:
+            known = [f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs")]
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean 'model.{near[0]}'?" if near else f"it has {', '.join(known)}"
+            raise PlanError(f"a model has no setting '{key}'; {hint}")
+    try:
+        ModelSpec.model_validate({"input_shape": (1,), "outputs": 1, **settings})
+    except ValidationError as error:
+        raise _model_error(error) from error
+
+
+def _model_error(error: ValidationError) -> PlanError:
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if not first["loc"]:
+        return PlanError(f"model: {message}")
+    return PlanError(f"model.{'.'.join(map(str, first['loc']))} = {first['input']!r}: {message}")
 
 
 def resolve(name: str, defaults: Mapping[str, Any], settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
@@ -80,8 +202,8 @@ def schedule(communications: int | Sequence[int], budget: int) -> tuple[int, ...
     if isinstance(communications, int):
         if not 1 <= communications <= budget:
             raise PlanError(
-                f"communications = {communications}: there can be 1 to {budget}, one an epoch, in a budget of {budget} "
-                "local epochs (rounds × local_epochs)"
+                f"communications = {communications}: there can be 1 to {budget}, one per epoch, in a budget of "
+                f"{budget} local epochs (rounds × local_epochs)"
             )
         points = [budget * number // communications for number in range(1, communications + 1)]
     else:
@@ -123,15 +245,11 @@ def _overridden(client: type[FedAvg]) -> set[str]:
 
 
 def model_spec(task: Task | TaskOutline, settings: Mapping[str, Any]) -> ModelSpec:
-    for key in settings:
-        if key not in ModelSpec.model_fields:
-            known = ", ".join(f for f in ModelSpec.model_fields if f not in ("input_shape", "outputs"))
-            raise PlanError(f"a model has no setting '{key}'; it has {known}")
+    check_model(settings)
     try:
         return pin(ModelSpec(**{**task.model.model_dump(), **settings}), BACKBONES)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise PlanError(f"model.{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from error
+        raise _model_error(error) from error
 
 
 def check_weights(settings: Mapping[str, Any] | None) -> None:
@@ -147,12 +265,17 @@ def check_weights(settings: Mapping[str, Any] | None) -> None:
     build_model(spec, seed=0)
 
 
+def check_augment(asked: Any) -> None:
+    """Refuse an augmentation that does not exist. None leaves it to the task."""
+    choices = (NONE, *AUGMENTATIONS)
+    if asked is not None and asked not in choices:
+        raise PlanError(f"augment = {asked!r}: choose one of {', '.join(choices)}")
+
+
 def augmentation(task: Task | TaskOutline, asked: Any) -> str:
     """What is done to training batches: what the user says, else what suits the task."""
-    choices = (NONE, *AUGMENTATIONS)
+    check_augment(asked)
     augment = task.defaults.get("augment", NONE) if asked is None else asked
-    if augment not in choices:
-        raise PlanError(f"augment = {augment!r}: choose one of {', '.join(choices)}")
     shape = task.model.input_shape
     if augment != NONE and (len(shape) != 3 or shape[0] not in (1, 3)):
         raise PlanError(
@@ -173,6 +296,17 @@ def local_epochs_in_all(communications: int | Sequence[int] | None, rounds: int)
     if isinstance(communications, int):
         return lambda p: rounds * p.local_epochs
     return lambda p: max(communications)
+
+
+def name_list(what: str, given: Any) -> list[str] | None:
+    """Return names as a list; a single text is one name, and None stays None."""
+    if given is None or isinstance(given, str):
+        return given if given is None else [given]
+    names = list(given) if isinstance(given, Iterable) else [given]
+    other = next((name for name in names if not isinstance(name, str)), None)
+    if other is not None:
+        raise PlanError(f"{what} takes names, which are texts, and {other!r} is none; give '{other}'")
+    return names
 
 
 def seed_numbers(seeds: int | Sequence[int]) -> tuple[int, ...]:

@@ -24,10 +24,12 @@ from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, format_of
+from farfield.records.setting_text import readable
 from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Progress
 from farfield.runs.single_run import run_job
+from farfield.runs.variants import Variant
 from farfield.tasks.task import Task
 
 
@@ -64,7 +66,7 @@ def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> I
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
-    config = {"format": FORMAT, **plan.model_dump(mode="json")}
+    config = _config(plan)
     if fresh and (out / BENCH).exists():
         _remove_sweep(out)
         write_config(out / BENCH, config)
@@ -86,15 +88,33 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
             f"'{out}' holds a bench in format {format_of(before, out)}, which farfield {version('farfield')} reports "
             f"but cannot go on with (it writes format {FORMAT}); replace it with --fresh, or choose another --out"
         )
-    changed = difference(before, now)
+    changed = _other_variants(before.get("variants", []), now["variants"]) or difference(before, now)
     if changed:
-        what = "cannot resume it with another configuration" if resume else "holds another bench"
-        way = "leave the setting as it was and add --resume, replace it with --fresh, or choose another --out"
-        raise RecordsError(f"'{out}' {what}: {changed}; {way}")
+        way = "leave that as it was and add --resume, replace the bench with --fresh, or choose another --out"
+        raise RecordsError(f"'{out}' holds another bench: {changed}; {way}")
     if not resume:
         raise RecordsError(
             f"'{out}' holds this bench already; add --resume to go on or --fresh to replace it, or choose another --out"
         )
+
+
+def _config(plan: Plan) -> dict[str, Any]:
+    """Return what the plan's file says: the plan, with the variants' settings all readable."""
+    content = plan.model_dump(mode="json")
+    variants = [{**variant, "settings": readable(variant["settings"])} for variant in content["variants"]]
+    return {"format": FORMAT, **content, "variants": variants}
+
+
+def _other_variants(there: list[dict[str, Any]], here: list[dict[str, Any]]) -> str | None:
+    """Say how two lists of variants differ; None if they do not."""
+    labels = [", ".join(variant["label"] for variant in variants) for variants in (there, here)]
+    if labels[0] != labels[1]:
+        return f"its variants are {labels[0]}, and here they are {labels[1]}"
+    for old, new in zip(there, here, strict=True):
+        if old != new:
+            texts = [Variant.model_validate(variant).text for variant in (old, new)]
+            return f"its variant '{old['label']}' is {texts[0]}, and here it is {texts[1]}"
+    return None
 
 
 def _remove_sweep(out: Path) -> None:

@@ -44,7 +44,7 @@ class Evaluation:
         return evaluation_table(self.kind, self.overall, self.domains, self.classes)
 
     def to_json(self) -> dict[str, Any]:
-        named = {name: self.about[name] for name in ("task", "algorithm", "round") if name in self.about}
+        named = {name: self.about[name] for name in ("task", "algorithm", "method", "round") if name in self.about}
         return {
             **named,
             "classes": list(self.classes),

@@ -33,7 +33,7 @@ class Examples:
     """What files hold, as the model takes it. Unpacks into `x` and `notes`."""
 
     x: Tensor
-    #: What must be said of them, a sentence each: unseen categories, missing values.
+    #: What must be said of them, one sentence per note: unseen categories, missing values.
     notes: tuple[str, ...] = ()
     #: For images the path of each, in the folder that holds everything that was given; empty for rows.
     files: tuple[str, ...] = ()

@@ -43,7 +43,7 @@ class TrainedModel:
     model: Model
     classes: tuple[str, ...]
     about: Mapping[str, Any]
-    #: How raw rows become examples; None where the model takes them as they are.
+    #: How raw rows become examples; None where the model takes them unchanged.
     preparation: FittedTable | FittedWords | None = None
     #: How images become examples; None where the model was not trained on images.
     input: ImageInput | None = None
@@ -61,7 +61,7 @@ class TrainedModel:
         return evaluate(self, *data, label=label, domain=domain)
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Class probabilities (one column a class), or the predicted values of a regression, for examples.
+        """Class probabilities (one column per class), or the predicted values of a regression, for examples.
 
         Examples are what `read` gives; for a model with a preparation, `preparation.apply` makes them of raw rows.
         """

@@ -8,7 +8,7 @@ from typing import Any
 
 from farfield.records import RecordsError, RunFolder
 from farfield.runs.engines import check_engine, open_engine
-from farfield.runs.plan import Job, Plan, check_counts, check_variants, make_plan
+from farfield.runs.plan import Job, Plan, check_counts, check_one_variant, make_plan
 from farfield.runs.rounds import Watch, run_difference
 from farfield.runs.run_data import run_data
 from farfield.runs.settings import PlanError, check_weights
@@ -47,10 +47,8 @@ def train(
     `algorithm` is one variant: a name, a text such as 'fedprox:mu=0.1', `farfield.method(…)`, a class or an instance.
     `ready` is called when everything was checked, before the first round.
     """
-    variants = check_variants(algorithm, settings)
-    if len(variants) != 1:
-        raise PlanError(f"a training is of one method, and {len(variants)} are given; compare several with a bench")
-    label = variants[0].label
+    variant = check_one_variant(algorithm, settings)
+    label = variant.label
     check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
     out = Path(out)
@@ -58,7 +56,7 @@ def train(
     check_counts(workers, None, checkpoint_every)
     plan = make_plan(
         task,
-        algorithms=variants,
+        algorithms=variant,
         seeds=[seed],
         rounds=rounds,
         communications=communications,

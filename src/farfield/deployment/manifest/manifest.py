@@ -96,7 +96,7 @@ def own_spec(federation: FederationFile, schema: SiteSchema) -> ModelSpec | None
 
     settings = {key: value for key, value in federation.settings.items() if key != "augment"}
     try:
-        given = sort_settings(settings, [federation.algorithm])[0]
+        given = sort_settings(settings, [federation.algorithm]).model
         return ModelSpec(**{**agree({"this site": schema}).model.model_dump(), **given})
     except ValueError:  # one class only, say: other sites have more
         return None
@@ -144,7 +144,7 @@ def _settings(federation: FederationFile, defaults: Mapping[str, Any]) -> dict[s
     name = federation.algorithm
     given = {key: value for key, value in federation.settings.items() if key != "augment"}
     try:
-        return resolve(name, defaults, sort_settings(given, [name])[1][name], by_epochs=False)
+        return resolve(name, defaults, sort_settings(given, [name]).given[name], by_epochs=False)
     except UserError as error:
         raise federation.refusal("set", str(error)) from None
 
