@@ -53,6 +53,9 @@ docs: setup ## build the documentation, warnings are errors
 	$(BIN)/sphinx-build -E -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+docs-examples: setup ## type the commands of the docs pages and run their longer examples
+	$(BIN)/python -m pytest -q -m long -n 2 tests/docs
+
 battery: setup ## what every method must pass
 	$(BIN)/python -m pytest -q tests/battery
 

@@ -123,7 +123,7 @@ def test_a_folder_that_is_taken_names_the_ways_out(farfield: Command, table: lis
     again = " ".join(farfield("bench", *table, *SMALL).err.split())
     assert "'b' holds this bench already; add --resume to go on or --fresh to replace it, or choose another" in again
     other = " ".join(farfield("bench", *table, *SMALL, "--validation", "0.2").err.split())
-    assert "validation is 0.1 there and 0.2 here; leave the setting as it was and add --resume, replace" in other
+    assert "validation is 0.1 there and 0.2 here; set it back and add --resume, replace" in other
     farfield("train", *table, "--rounds", "1", "--out", "m")
     assert "add --resume to go on" in farfield("train", *table, "--rounds", "1", "--out", "m").err
     assert "add --resume" in farfield("train", *table, "--rounds", "2", "--out", "m").err

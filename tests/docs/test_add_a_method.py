@@ -50,6 +50,7 @@ def test_each_method_is_one_file_of_under_sixty_lines() -> None:
     assert all(len(text.splitlines()) < 60 for text in methods.values())
 
 
+@pytest.mark.long
 def test_the_methods_of_the_page_pass_the_battery(tmp_path: Path) -> None:
     code, told = _battery(_saved(tmp_path, _methods()), "fednova or feddyn")
     assert code == 0, told
@@ -72,6 +73,7 @@ def test_the_faulty_versions_fail_their_worked_examples_and_nothing_else(tmp_pat
     ]
 
 
+@pytest.mark.long
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     _saved(tmp_path, _methods())
     page = (ROOT / "docs" / "add-a-method.md").read_text().replace("\\\n", "")

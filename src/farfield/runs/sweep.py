@@ -90,7 +90,7 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
         )
     changed = _other_variants(before.get("variants", []), now["variants"]) or difference(before, now)
     if changed:
-        way = "leave that as it was and add --resume, replace the bench with --fresh, or choose another --out"
+        way = "set it back and add --resume, replace the bench with --fresh, or choose another --out"
         raise RecordsError(f"'{out}' holds another bench: {changed}; {way}")
     if not resume:
         raise RecordsError(
