@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from farfield.math import linear_sem
+from farfield.math.not_called_yet import linear_sem
 
 ALPHA_I = torch.tensor([1.0, 2.0], dtype=torch.float64)
 ALPHA_S = torch.tensor([0.5, -1.0], dtype=torch.float64)

@@ -10,7 +10,6 @@ from farfield.math.gradient_alignment import AlignedHead, aligned_cross_entropy
 from farfield.math.gradient_matching import Matching, matching_direction
 from farfield.math.head_gradients import (
     GradientMoments,
-    head_gradient_variance,
     linear_head_gradient,
     residuals,
     through_softmax,
@@ -20,13 +19,18 @@ from farfield.math.head_mixture import HeadMixture, mix_heads
 from farfield.math.invariance import (
     fish_inner_product,
     fish_step,
-    fishr_penalty,
-    irm_penalty,
     vrex_penalty,
 )
-from farfield.math.linear_sem import erm_solution, invariant_solution, local_solution, one_shot_average, population_risk
 from farfield.math.newton import Minimum, newton_minimum
-from farfield.math.not_called_yet.group_dro import group_dro_weights
+from farfield.math.not_called_yet.domain_objectives import fishr_penalty, group_dro_weights, irm_penalty
+from farfield.math.not_called_yet.gradient_variance import head_gradient_variance
+from farfield.math.not_called_yet.linear_sem import (
+    erm_solution,
+    invariant_solution,
+    local_solution,
+    one_shot_average,
+    population_risk,
+)
 from farfield.math.not_called_yet.masks import and_mask, masked_mean, sand_mask, sign_agreement
 from farfield.math.not_called_yet.shift import gradient_cosines, prediction_disagreement, proxy_a_distance
 from farfield.math.proximal import proximal_penalty

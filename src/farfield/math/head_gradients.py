@@ -41,17 +41,6 @@ def residuals(logits: Tensor, targets: Tensor) -> Tensor:
     return wrong.scatter(1, labels, -wrong.sum(dim=1, keepdim=True))
 
 
-def head_gradient_variance(features: Tensor, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Variance over the samples (biased, 1/n) of the head's per-sample gradients, by weight and by bias entry.
-
-    The quantity of Fishr and FedILC, for the per-sample loss (not divided by n). Never negative. Computed in
-    float64 and returned in the dtype of the features, because near convergence the squares of residuals underflow
-    in float32.
-    """
-    _, (weight, bias) = gradient_moments(features.to(torch.float64), residuals(logits.to(torch.float64), targets))
-    return weight.to(features.dtype), bias.to(features.dtype)
-
-
 def gradient_moments(inputs: Tensor, errors: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Mean and variance of the head's per-sample gradients, each by weight and bias, in the precision of the residuals.
 

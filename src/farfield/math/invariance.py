@@ -1,31 +1,10 @@
-"""Penalties of centralized domain generalization: IRM, V-REx, Fish, Fishr.
-
-FedLOE fits its head mixture with the first ones, FedILC uses Fishr. All are differentiable.
-"""
+"""Penalties of centralized domain generalization with which FedLOE fits its head mixture: V-REx and Fish."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from torch import Tensor
-
-from farfield.math.head_gradients import residuals
-
-
-def irm_penalty(logits: Tensor, targets: Tensor, halves: bool = False) -> Tensor:
-    """IRMv1: the squared derivative, at w = 1, of the mean cross-entropy of w · logits (Arjovsky et al., 2019).
-
-    `halves` multiplies the derivative on the even rows by the one on the odd rows instead: unbiased under
-    mini-batches, and possibly negative (DomainBed, FedLOE's code). Logits and targets as in `linear_head_gradient`.
-    """
-    errors = residuals(logits, targets)
-    scale_gradients = (errors * logits.reshape(errors.shape)).sum(dim=1)
-    if not halves:
-        return scale_gradients.mean().square()
-    if scale_gradients.shape[0] < 2:
-        raise ValueError("the two-halves IRM penalty needs at least two samples; use halves=False")
-    return scale_gradients[0::2].mean() * scale_gradients[1::2].mean()
 
 
 def vrex_penalty(losses: Tensor) -> Tensor:
@@ -61,18 +40,3 @@ def fish_step(
     for gradient in gradients:
         clone = step(clone, gradient(clone))
     return parameters + meta_lr * (clone - parameters)
-
-
-def fishr_penalty(variances: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
-    """‖v_e − v̄‖² over the rows of an (environments, d) matrix of gradient variances (Rame et al., 2022).
-
-    "mean" averages over the environments, as the papers write it; "sum" is FedILC's published code, E times as
-    large for the same weight. A client needs only its own v_e and the mean v̄ for its part of the gradient: 2(v_e −
-    v̄) times its own Jacobian is exact with v̄ held constant, since the deviations add up to zero.
-    """
-    total = (variances - variances.mean(dim=0)).square().sum()
-    if reduction == "sum":
-        return total
-    if reduction == "mean":
-        return total / variances.shape[0]
-    raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
