@@ -86,8 +86,8 @@ soak: kill ## the same as kill
 kills-short: setup ## the long proofs, cut short enough for every change
 	FARFIELD_SHORT=1 $(LONG)
 
-simulation: setup ## the long proofs of --engine flower: processes that end, hang or are interrupted
-	$(BIN)/python -m pytest -q -m long -n 0 tests/engines/test_simulation_faults.py
+simulation: setup ## the long proofs of --engine flower: same bits as local, processes that end, hang or are interrupted
+	$(BIN)/python -m pytest -q -m long -n 0 tests/engines/test_simulation.py tests/engines/test_simulation_faults.py
 
 deployment: setup ## the long proofs of farfield server and client: real SuperLinks and SuperNodes on loopback
 	$(BIN)/python -m pytest -q -m long -n 0 tests/deployment

@@ -23,6 +23,7 @@ def outcome(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {row["algorithm"]: {name: row[name] for name in SAME} for row in rows}
 
 
+@pytest.mark.long
 def test_a_bench_on_flowers_simulation_ends_in_the_same_bits(tmp_path: Path) -> None:
     options: dict[str, Any] = {"held_out": ["c"], "seeds": 1, "rounds": 3, "equal_steps": False}
     local = ff.bench(task(3), SHOWN, **options, out=tmp_path / "local")
