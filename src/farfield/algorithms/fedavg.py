@@ -229,7 +229,7 @@ class FedAvg:
 
     @property
     def update_steps(self) -> tuple[UpdateStep, ...]:
-        """What happens to a reply before it leaves the client, in order."""
+        """The steps that change a reply before it leaves the client, in order."""
         return () if self.params.clip is None else (Clip(self.params.clip),)
 
     def batches(self, client: Client, model: Model) -> Iterator[Batch]:

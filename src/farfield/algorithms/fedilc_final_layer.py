@@ -1,4 +1,4 @@
-"""What FedILC looks at: a client's rows at the final layer, the moments of their gradients there, and the layers."""
+"""A client's rows at the final layer, the moments of their gradients, and the layers of the model, for FedILC."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def weight_and_bias(model: Model, final: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def layers_of(model: Model) -> list[slice]:
-    """Where each layer's weight and bias lie together in the flat vector, in order."""
+    """Return the slice of the flat vector that holds each layer's weight and bias, in order."""
     spans: dict[str, slice] = {}
     for name, part in model.layout.slices.items():
         layer = name.rpartition(".")[0]

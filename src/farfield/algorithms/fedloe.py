@@ -248,7 +248,7 @@ class FedLOE(FedAvg):
 
     @property
     def objective(self) -> PhiObjective:
-        """What φ is fitted with besides the risk."""
+        """Return the penalty in φ's objective and its settings."""
         return PhiObjective()
 
     def solve(self, problem: HeadMixture) -> tuple[Tensor, str]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # for annotations alone: these import torch
 
 
 class Manifest(BaseModel):
-    """What a site sends in a federation. JSON both ways."""
+    """The list of everything that a site sends in a federation. It can be written to JSON and read back."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -64,7 +64,7 @@ class SitesFederation(FlowerFederation):
 
     @property
     def connected(self) -> int:
-        """How many sites were connected at the last look."""
+        """Return the number of sites that were connected when it was last checked."""
         return sum(node.id in self._present for node in self._nodes)
 
     def _note(self, kind: str, round: int, text: str) -> None:

@@ -44,7 +44,7 @@ METRICS = TypeAdapter(dict[str, float])
 
 
 class ServerSettings(BaseModel):
-    """What `farfield server` tells the ServerApp."""
+    """The settings that `farfield server` passes to the ServerApp."""
 
     federation: FederationFile
     #: The run's name, which stays the same when the run is resumed: sites keep their state under it.
@@ -60,7 +60,7 @@ class ServerSettings(BaseModel):
 
 
 class Agreement(BaseModel):
-    """What the sites agreed on when a run began, for the same run when it is resumed."""
+    """The agreement of the sites at the start of a run, kept so that the run can be resumed."""
 
     #: Roles by name.
     sites: dict[str, str]
