@@ -192,7 +192,7 @@ class Engine(ABC):
         return self._replies(accepted), problems
 
     def _replies(self, accepted: Sequence[Outcome]) -> Replies:
-        """Return the replies as the server half may see them: single values, or only sums where only sums are declared."""
+        """Return the replies as the server half may see them: single values, or sums where only sums are declared."""
         only_in_sum = [name for name, sends in self._sends.items() if sends.server_sees == "sum"]
         if only_in_sum and len(accepted) == 1 < len(self._cohort):
             message = f"one client is left, so the sum of '{only_in_sum[0]}' is that client's value"
