@@ -11,6 +11,7 @@ from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.models import ModelSpec
 from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
+from farfield.runs.baseline import baseline_label, baseline_notes
 from farfield.runs.job import Job, folder_name
 from farfield.runs.plan_checks import (
     check_against_rows,
@@ -83,6 +84,8 @@ class Plan(BaseModel):
     validation: float | Literal["official"]
     evaluate_every: int
     rules: tuple[str, ...]
+    #: The label of the variant that differences are to.
+    baseline: str
     quorum: float
     deadline: float | None
     #: What is done to the images of training batches.
@@ -130,7 +133,8 @@ class Plan(BaseModel):
     def job_config(self, job: Job) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
-            mode="json", exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
+            mode="json",
+            exclude={"variants", "settings", "seeds", "held_out", "rules", "baseline", "rounds_of", "notes"},
         )
         return {
             **config,
@@ -186,6 +190,7 @@ def make_plan(
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: str | Sequence[str] | None = None,
+    baseline: str | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
     equal_steps: bool = True,
@@ -195,6 +200,7 @@ def make_plan(
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
     An outline in place of a task gives the same plan without the checks that need rows; `equal_steps` needs them too.
+    `baseline` is the label or the method of the variant that differences are to.
     `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step per
     round (FedSGD, FedILC) as many rounds as the others make steps.
     `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
@@ -237,6 +243,7 @@ def make_plan(
             validation=validation_share(validation),
             evaluate_every=positive("evaluate_every", every),
             rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
+            baseline=baseline_label(baseline, variants),
             quorum=share("quorum", quorum),
             deadline=deadline if deadline is None else positive("deadline", deadline),
             augment=augment,
@@ -251,7 +258,8 @@ def make_plan(
             few: tuple[str, ...] = ()
         else:
             few = validation_notes(plan, check_against_rows(plan, rows))
-        plan = plan.model_copy(update={"notes": (*plan.notes, *few, *_beaten_notes(found), *_idle_notes(plan, given))})
+        told = (*few, *baseline_notes(plan), *_beaten_notes(found), *_idle_notes(plan, given))
+        plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
