@@ -175,10 +175,14 @@ def _thinnest(truth: NDArray[np.int64]) -> int:
     return int(counts[counts > 0].min())
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Keep six digits of every number: records hold one such block per evaluated round."""
+    return {name: _rounded_value(value) for name, value in figures.items()}
+
+
+def _rounded_value(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _rounded(of) for name, of in value.items()}
-    return [_rounded(of) for of in value] if isinstance(value, list) else value
+        return _rounded(value)
+    return [_rounded_value(of) for of in value] if isinstance(value, list) else value
