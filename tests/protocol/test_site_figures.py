@@ -201,11 +201,13 @@ def test_a_constant_model_has_no_slope_and_no_auroc_interval() -> None:
 
 def test_classes_that_the_model_cannot_name_are_counted_and_used_for_nothing() -> None:
     log_odds, events = a_site(100)
-    labels = np.append(events.astype(int), [-1, -1, -1])
+    labels = np.append(events.astype(int), [-1, -1, 2])
     got = classification_site(np.append(log_odds, [5.0, 5.0, 5.0]), labels)
     without = classification_site(log_odds, events.astype(int))
     assert (got["rows"], got["unseen"]) == (103, {"?": 3})
     assert {**got, "rows": 100, "unseen": {}} == without
+    named = classification_site(np.append(log_odds, [5.0] * 3), labels, unseen={"critical": 3})
+    assert named["unseen"] == {"critical": 3}
 
 
 def test_more_than_two_classes_have_a_macro_auroc_and_a_curve_of_the_highest_score() -> None:

@@ -35,15 +35,16 @@ def classification_site(
     """Return the figures of a classifier at one site, from logits [n, K] (one column: of class 1) and class numbers.
 
     With two classes, class 1 is the event. With more there is no event: the AUROC is the mean over classes against the
-    rest, and the curve compares the highest score with the share of right answers. A negative label is a class that the
-    model cannot name; such rows are counted in `unseen` (by name where `unseen` gives names) and used for nothing else.
+    rest, and the curve compares the highest score with the share of right answers. A label outside 0 … K - 1 is a class
+    that the model cannot name: such rows are counted in `unseen`, by name where `unseen` gives names, and used for
+    nothing else.
     """
     given, truth = np.asarray(logits, dtype=np.float64), np.asarray(labels).astype(np.int64).reshape(-1)
     given = given[:, None] if given.ndim == 1 else given
     if given.shape[1] == 1:
         given = np.hstack([np.zeros_like(given), given])
-    known = truth >= 0
     count = given.shape[1]
+    known = (truth >= 0) & (truth < count)
     figures: dict[str, Any] = {
         "rows": int(truth.size),
         "events": int((truth == 1).sum()) if count == 2 else None,

@@ -22,6 +22,7 @@ from farfield.federation.federation import Event, FederationError, NobodyReplied
 from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
@@ -51,8 +52,8 @@ class Progress:
 
 Watch = Callable[[Progress], None]
 OnBetter = Callable[[State, float], None]
-#: How a state does on the held-out domain, by metric.
-Measure = Callable[[State], Mapping[str, float]]
+#: How a state does on the held-out domain, by metric; perhaps with the figures of the site under "site".
+Measure = Callable[[State], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -251,6 +252,7 @@ class Rounds:
         measured = {domain: _finite(measure(state)) for domain, measure in measures.items()}
         self._record_events()
         if self.job.inner is not None:
+            measured = {domain: {k: v for k, v in of.items() if k != SITE} for domain, of in measured.items()}
             inner = {"inner": measured[None]} if None in measured else {"inner_domains": measured}
             return {"validation": by_domain, **inner}
         for domain, metrics in measured.items():
@@ -318,9 +320,12 @@ def validation_by_domain(replies: Replies) -> dict[str, dict[str, float]]:
     }
 
 
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON has no NaN: a value that is not finite is recorded as null."""
-    return {name: float(v) if math.isfinite(v) else None for name, v in values.items()}
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: a number that is not finite is recorded as null. The figures of a site are JSON already."""
+    return {
+        name: value if name == SITE else float(value) if math.isfinite(value) else None
+        for name, value in values.items()
+    }
 
 
 def peak_memory_mb() -> float:

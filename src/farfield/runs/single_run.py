@@ -80,8 +80,8 @@ def _measures(data: RunData, task: Task, spec: ModelSpec, algorithm: FedAvg) -> 
     of: dict[str, Measure] = {}
     model = build_model(spec, seed=0) if data.targets else None
     for domain in data.targets:
-        held_out = HeldOut(domain, task.kind, spec, data.outputs, model)
-        of[domain.name] = lambda state, measure=held_out.measure: measure(algorithm.models(state))  # type: ignore[misc]
+        held_out = HeldOut(domain, task.kind, spec, data.outputs, model, classes=task.classes)
+        of[domain.name] = lambda state, of=held_out: of.measure_with_site(algorithm.models(state))  # type: ignore[misc]
     return of if len(of) > 1 else next(iter(of.values()), None)
 
 
