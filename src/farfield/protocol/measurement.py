@@ -21,7 +21,7 @@ class HeldOut:
     """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one.
 
     `outputs` turns what a regression's model gives into the units of the domain's labels. Several held-out domains can
-    share one `model`, into which the measured states are loaded. `classes` names the classes in the figures of the site,
+    share one `model`, into which the measured states are loaded. `classes` names the classes in the figures of a site,
     `unseen` the rows of classes that the model cannot name.
     """
 
