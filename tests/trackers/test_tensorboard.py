@@ -129,6 +129,17 @@ def test_a_training_is_tracked_beside_its_records(tmp_path: Path) -> None:
     assert ff.load_model(tmp_path / "m")
 
 
+def test_domains_held_out_together_have_one_run_and_figures_by_domain(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"held_out": ["a+b"], "seeds": 1, "rounds": 2, "out": tmp_path / "b"}
+    result = ff.bench(task(4), ["fedavg"], callbacks=[TensorBoard()], **options)
+    (run,) = (tmp_path / "b" / "trackers" / "tensorboard" / "fedavg").iterdir()
+    found = scalars(run / "seed-0")
+    for row in result.rows:
+        chosen = row["selection"]["last"]
+        assert found[f"held_out/last/{row['held_out']}/accuracy"] == close([(2, chosen["accuracy"])])
+    assert len(result.rows) == 2
+
+
 def test_inner_runs_are_left_out(tmp_path: Path) -> None:
     tracker = TensorBoard()
     small_bench(tmp_path / "b", tracker, rules=["leave-one-domain-out"])

@@ -55,6 +55,17 @@ def held_out_figures(row: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[st
         )
 
 
+def run_of(row: Mapping[str, Any]) -> Job:
+    """Return the run that a row of the result is from; domains that are held out together have one run."""
+    return Job(row["algorithm"], row.get("fold") or row["held_out"], row["seed"])
+
+
+def held_out_prefix(row: Mapping[str, Any], rule: str) -> str:
+    """Return what stands before the held-out figures of a row, with the domain where its run holds out several."""
+    domain = "" if run_of(row).held_out == row["held_out"] else f"{row['held_out']}/"
+    return f"held_out/{rule}/{domain}"
+
+
 def run_name(job: Job) -> str:
     """Return a run's name, which can be a path: `fedavg/domain/seed-0`."""
     parts = [folder_name(job.algorithm, keep="+=")]

@@ -18,8 +18,10 @@ from farfield.trackers.figures import (
     bench_identity,
     cost_figures,
     held_out_figures,
+    held_out_prefix,
     round_figures,
     run_name,
+    run_of,
     run_settings,
     short_hash,
 )
@@ -89,9 +91,9 @@ class MLflow(Callback):
 
     def on_bench_end(self, result: BenchResult) -> None:
         for row in result.rows:
-            run = self._run(Job(row["algorithm"], row["held_out"], row["seed"]))
+            run = self._run(run_of(row))
             for rule, round, figures in held_out_figures(row):
-                run.write_once(round, {f"held_out/{rule}/{name}": value for name, value in figures.items()})
+                run.write_once(round, {held_out_prefix(row, rule) + name: value for name, value in figures.items()})
         complete = not result.failures and not result.sweep.missing
         self._end(self._ids[PARENT], "FINISHED" if complete else "FAILED")
 

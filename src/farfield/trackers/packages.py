@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from farfield.errors import UserError
 
-#: Packages that must be there, by extra. MLflow keeps runs in a database through SQLAlchemy and Alembic, which its small
+#: Packages that must be there, by extra. MLflow keeps runs in a database by SQLAlchemy and Alembic, which its small
 #: distribution does not install.
 PACKAGES = {
     "tensorboard": ("tensorboard",),

@@ -15,8 +15,10 @@ from farfield.trackers.figures import (
     bench_identity,
     cost_figures,
     held_out_figures,
+    held_out_prefix,
     round_figures,
     run_name,
+    run_of,
     run_settings,
 )
 from farfield.trackers.packages import need
@@ -56,9 +58,9 @@ class TensorBoard(Callback):
 
     def on_bench_end(self, result: BenchResult) -> None:
         for row in result.rows:
-            run = self._run(Job(row["algorithm"], row["held_out"], row["seed"]))
+            run = self._run(run_of(row))
             for rule, round, figures in held_out_figures(row):
-                run.write(round, {f"held_out/{rule}/{name}": value for name, value in figures.items()})
+                run.write(round, {held_out_prefix(row, rule) + name: value for name, value in figures.items()})
             run.close()
 
     def close(self) -> None:
