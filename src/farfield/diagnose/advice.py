@@ -40,7 +40,8 @@ REMEDY = {
     "classes, and compare with fedprox or scaffold, which hold local training near the shared model",
     "feature shift": "compare with fedcir, which makes representations alike across domains given the class",
     "concept shift": "compare with fediir, fedloe-erm or fedilc-fishr, which look for what holds in every domain",
-    "gradient conflict": "compare with fedomg (or fedilc-geometric), whose server looks for a direction that serves every domain",
+    "gradient conflict": "compare with fedomg (or fedilc-geometric), whose server looks for a direction that serves "
+    "every domain",
     "near-duplicates": "remove the copies, or keep rows that belong together in one domain, before any comparison",
     "domain leak": "look at the column; leave it out if it is an id, bring it to one unit if it is a measurement",
     "label leak": "look at the column; leave it out if it would not be known when the model is used",
