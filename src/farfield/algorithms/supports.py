@@ -3,13 +3,13 @@
     supports = Supports(regression=No("imagines the features of each class, and a regression task has no classes"))
 
 Everything is supported unless the declaration says `No`, with the reason and the way out. `FedAvg.check` and the
-constructor refuse by this declaration, `farfield list algorithms` prints it, and the battery checks it: what is declared
-as supported trains on a toy task, and what is not is refused with the declared reason.
+constructor refuse by this declaration, `farfield list algorithms` prints it, and the battery checks it: what is
+declared as supported trains on a toy task, and what is not is refused with the declared reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -60,7 +60,7 @@ ASPECTS: Mapping[str, tuple[str, str]] = {
     "rounds": ("rounds", "give more with --rounds"),
 }
 #: Aspects that are settings of local training, and when such a setting is in use.
-_SETTINGS = {
+_SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "momentum": lambda p: p.optimizer == "sgd" and p.momentum > 0,
     "adam": lambda p: p.optimizer == "adam",
     "clip": lambda p: p.clip is not None,
