@@ -167,7 +167,6 @@ class FedAvg:
         self.server = server
         #: How many rounds the run has, for a method that does not do the same in all; None where nobody has said.
         self.rounds = rounds
-        self._refuse(self.limits().of_settings(self.params))
         self._check_what_the_server_sees()
 
     def _check_what_the_server_sees(self) -> None:
@@ -187,6 +186,10 @@ class FedAvg:
     def limits(self) -> Supports:
         """Return what the method supports with its settings: `supports`, unless a setting lifts a limit."""
         return self.supports
+
+    def check_settings(self) -> None:
+        """Refuse settings of local training that the method does not support (Misfit)."""
+        self._refuse(self.limits().of_settings(self.params))
 
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
         """Refuse a model, a kind of task or a number of clients that the method does not support (Misfit).

@@ -2,8 +2,8 @@
 
     supports = Supports(regression=No("imagines the features of each class, and a regression task has no classes"))
 
-Everything is supported unless the declaration says `No`, with the reason and the way out. `FedAvg.check` and the
-constructor refuse by this declaration, `farfield list algorithms` prints it, and the battery checks it: what is
+Everything is supported unless the declaration says `No`, with the reason and the way out. `FedAvg.check`
+and `build` refuse by this declaration, `farfield list algorithms` prints it, and the battery checks it: what is
 declared as supported trains on a toy task, and what is not is refused with the declared reason.
 """
 

@@ -11,6 +11,7 @@ from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.models import ModelSpec
 from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
+from farfield.runs.baseline import baseline_label, baseline_notes
 from farfield.runs.fit import Fit
 from farfield.runs.job import Job, folder_name
 from farfield.runs.plan_checks import (
@@ -84,6 +85,8 @@ class Plan(BaseModel):
     validation: float | Literal["official"]
     evaluate_every: int
     rules: tuple[str, ...]
+    #: The label of the variant that differences are to.
+    baseline: str
     quorum: float
     deadline: float | None
     #: What is done to the images of training batches.
@@ -134,7 +137,17 @@ class Plan(BaseModel):
         """What one run's folder says of it."""
         config = self.model_dump(
             mode="json",
-            exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "left_out", "notes"},
+            exclude={
+                "variants",
+                "settings",
+                "seeds",
+                "held_out",
+                "rules",
+                "baseline",
+                "rounds_of",
+                "left_out",
+                "notes",
+            },
         )
         return {
             **config,
@@ -190,6 +203,7 @@ def make_plan(
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: str | Sequence[str] | None = None,
+    baseline: str | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
     equal_steps: bool = True,
@@ -199,6 +213,7 @@ def make_plan(
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
     An outline in place of a task gives the same plan without the checks that need rows; `equal_steps` needs them too.
+    `baseline` is the label or the method of the variant that differences are to.
     `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step per
     round (FedSGD, FedILC) as many rounds as the others make steps.
     `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
@@ -243,6 +258,7 @@ def make_plan(
             validation=validation_share(validation),
             evaluate_every=positive("evaluate_every", every),
             rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
+            baseline=baseline_label(baseline, variants),
             quorum=share("quorum", quorum),
             deadline=deadline if deadline is None else positive("deadline", deadline),
             augment=augment,
@@ -253,9 +269,10 @@ def make_plan(
         check_models(plan)
         counted = check_outline(plan, task) if rows is None else check_against_rows(plan, rows)
         plan = fit.without_misfits(plan, counted.clients, found.model)
-        few, dropped = validation_notes(plan, counted.validation_rows), dropped_notes(plan.variants, defaults, given)
-        told = (*plan.notes, *few, *dropped, *_beaten_notes(found), *_idle_notes(plan, given))
-        plan = plan.model_copy(update={"notes": told})
+        plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
+        told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
+        told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found), *_idle_notes(plan, given))
+        plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
