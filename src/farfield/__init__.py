@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from farfield.algorithms import FedAvg, register
+    from farfield.diagnose.diagnosis import diagnose
     from farfield.errors import UserError
     from farfield.models import ModelSpec
     from farfield.runs.bench import bench
@@ -74,6 +75,7 @@ __all__ = [
     "Task",
     "UserError",
     "bench",
+    "diagnose",
     "evaluate",
     "load_model",
     "method",
