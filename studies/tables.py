@@ -66,10 +66,11 @@ def tables() -> list[Table]:
 
 
 def _eicu(data: pd.DataFrame) -> list[Table]:
-    """Death in hospital at the hospitals with at least 20 stays."""
+    """Death in hospital, with the units of one kind in one region as sites: a single hospital has about 12 stays."""
     outcome = data["died_in_hospital"]
-    left_out = ["patientunitstayid", "hospitaldischargestatus", "unitdischargestatus", "uniquepid", "region"]
-    return [_table("eICU hospitals", data.drop(columns=[*left_out, "died_in_hospital"]), outcome, "hospitalid", 20)]
+    left_out = ["patientunitstayid", "hospitaldischargestatus", "unitdischargestatus", "uniquepid", "hospitalid"]
+    plain = data.drop(columns=[*left_out, "died_in_hospital", "region", "unittype"])
+    return [_table("eICU units", plain.assign(unit=data["region"] + data["unittype"]), outcome, "unit", 40)]
 
 
 def _tcga(data: pd.DataFrame) -> list[Table]:
@@ -95,6 +96,8 @@ def _beijing(data: pd.DataFrame) -> list[Table]:
 
 
 def _table(name: str, data: pd.DataFrame, outcome: pd.Series, site: str, least: int) -> Table:
+    labelled = outcome.notna() & data[site].notna()
+    data, outcome = data[labelled], outcome[labelled]
     sites = data[site].astype(str)
     kept = sites.map(sites.value_counts()) >= least
     x = pd.get_dummies(data.drop(columns=[site]), dtype=float)[kept].to_numpy(dtype=float)
