@@ -40,13 +40,16 @@ def real_nulls(task: str, seeds: int, draws: int) -> tuple[float, float, float, 
     benches of five "methods" with any verdict; and the number of domains.
     """
     import farfield as ff
+    from farfield.report.collect import collect
+    from farfield.report.findings import main_rule
+    from farfield.report.tables import result_table
 
     with tempfile.TemporaryDirectory() as folder:
-        result = ff.bench(task, ["fedavg"], seeds=seeds, out=Path(folder) / "bench", select=["source-validation"])
-        metric = result.table().metric
-        scores = {
-            (row["held_out"], row["seed"]): row["selection"]["source-validation"].get(metric) for row in result.rows
-        }
+        ff.bench(task, ["fedavg"], seeds=seeds, out=Path(folder) / "bench")
+        sweep = collect(Path(folder) / "bench", "study")
+        rule = main_rule(sweep.plan)
+        metric = result_table(sweep, rule).metric
+        scores = {(row["held_out"], row["seed"]): row["selection"][rule].get(metric) for row in sweep.rows}
     domains = sorted({domain for domain, _ in scores})
     domains = [domain for domain in domains if all(scores.get((domain, s)) is not None for s in range(seeds))]
     rng = np.random.default_rng(0)
