@@ -17,14 +17,17 @@ NOT_FINITE = "not finite"
 
 _NAMES = {
     "macro_f1": "macro-F1",
+    "balanced_accuracy": "balanced accuracy",
+    "balanced_loss": "class-balanced loss",
     "auroc": "AUROC",
     "average_precision": "average precision",
     "ece": "calibration error",
     "brier": "Brier score",
     "r2": "R²",
+    "rmse": "root mean squared error",
     "mae": "mean absolute error",
 }
-_PERCENT = frozenset({"accuracy", "macro_f1"})
+_PERCENT = frozenset({"accuracy", "balanced_accuracy", "macro_f1"})
 _AROUND_ONE = frozenset({"auroc", "average_precision", "ece", "brier", "r2"})
 
 #: An absolute path with at least one folder, on any system; its last part is kept.

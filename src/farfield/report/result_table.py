@@ -127,7 +127,7 @@ class ResultTable:
 
     def grid(self) -> Grid:
         """The table as text: what matters first, then a column per held-out domain."""
-        spread = any(line.overall and line.overall.low is not None for line in self.lines)
+        spread = any(line.overall and line.overall.low is not None and line.overall.n > 2 for line in self.lines)
         columns = [Column(self.noun, text=True), Column("mean", "± 95 %" if spread else "")]
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
@@ -169,7 +169,7 @@ class ResultTable:
             return Cell(MISSING, tone="missing")
         if not math.isfinite(of.mean):
             return Cell(NOT_FINITE, tone="worse")
-        half = of.std if spread == "std" else None if of.high is None else of.high - of.mean
+        half = of.std if spread == "std" else None if of.high is None or of.n < 3 else of.high - of.mean
         below = "" if half is None else f"±{metric_value(self.metric, half, like=(of.mean,))}"
         return Cell(metric_value(self.metric, of.mean), below)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import fmean, pvariance
 from typing import Any
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness, headline
+from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness
 from farfield.protocol.statistics import Difference, compare
 from farfield.report.collect import Sweep
 from farfield.report.formats import (
@@ -31,18 +31,20 @@ from farfield.report.metric_values import (
     check_rule,
     domain_summaries,
     is_reference,
+    leading_metric,
     methods,
     metric_values,
     overall_summary,
     row_noun,
     undefined_domains,
+    usual_metric,
 )
 from farfield.report.result_table import ResultLine, ResultTable
 
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
 
 #: Metrics whose values over domains can be compared as shares.
-_SHARES = frozenset({"accuracy", "macro_f1", "auroc", "average_precision"})
+_SHARES = frozenset({"accuracy", "balanced_accuracy", "macro_f1", "auroc", "average_precision"})
 
 #: Columns of the cost table: key of the row, heading, unit, and what a value is divided by.
 _COSTS = (
@@ -59,8 +61,8 @@ _COSTS = (
 def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTable:
     """A metric per method and held-out domain under `rule`, and paired differences to FedAvg.
 
-    The metric is accuracy, or the loss of a regression, unless another is named. Domains where it is not defined are
-    left out, with a note; where it is defined nowhere, the usual one takes its place.
+    The metric is the plan's unless another is named. Domains where it is not defined are left out, with a note; where
+    it is defined nowhere, accuracy (the root mean squared error of a regression) takes its place.
     """
     plan = sweep.plan
     check_rule(sweep, rule)
@@ -120,15 +122,14 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
 
 def _leading(sweep: Sweep, rule: str, asked: str | None) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The metric to show, the domains to show it on, and what must be said of both."""
-    usual, held_out = headline(sweep.plan["kind"]), tuple(sweep.plan["held_out"])
-    if asked is None or asked == usual:
-        return usual, held_out, ()
+    held_out, usual = tuple(sweep.plan["held_out"]), usual_metric(sweep.plan)
+    asked = asked or leading_metric(sweep.plan)
     label = metric_label(asked, sweep.plan["kind"])
     without = undefined_domains(sweep, rule, asked)
     domains = tuple(domain for domain in held_out if domain not in without)
-    if not domains:
+    if not domains and asked != usual:
         return usual, held_out, (f"{label} is defined on no held-out domain, so {usual} stands here.",)
-    if not without:
+    if not without or not domains:
         return asked, held_out, ()
     why = " (one class only)" if asked in ("auroc", "average_precision") else ""
     return asked, domains, (f"{label} is not defined on {listed(without)}{why}; the table leaves that out.",)
