@@ -46,6 +46,20 @@ def difference_intervals(table: ResultTable) -> list[Interval]:
     ]
 
 
+def prior_intervals(table: ResultTable) -> list[Interval]:
+    """The differences of a result table's methods to `prior` in plot units, each with the bound of its test."""
+    rows = []
+    for line in table.lines:
+        of = line.over_prior
+        if of is None or not math.isfinite(of.mean):
+            continue
+        mean = plot_value(table.metric, of.mean)
+        bound = mean if of.bound is None else plot_value(table.metric, of.bound)
+        low, high = (None, None) if of.bound is None else (min(mean, bound), max(mean, bound))
+        rows.append(Interval(line.algorithm, mean, low, high, (), of.better))
+    return rows
+
+
 def styles(algorithms: list[str], baseline: str | None) -> dict[str, int]:
     """A fixed style per variant: the baseline has its own, whatever its place in the plan."""
     others = [name for name in algorithms if name != baseline]

@@ -161,12 +161,12 @@ def _over_prior(table: ResultTable, chosen: ResultLine, candidates: Sequence[Res
     elif not is_percent(table.metric):
         what = "a model that learns nothing"
     prior = f"{what} (prior: {with_unit(table.metric, table.prior)})"
-    if of.verdict == "better":
+    if of.better:
         return [f"It beats {prior} beyond chance."]
     if of.verdict == "too few to say":
         return [f"There are too few results to say whether {chosen.algorithm} beats {prior}."]
     text = [f"{chosen.algorithm} is not better than {prior} beyond chance: do not rely on it yet."]
-    beating = [line for line in candidates if line.over_prior is not None and line.over_prior.verdict == "better"]
+    beating = [line for line in candidates if line.over_prior is not None and line.over_prior.better]
     if beating:
         text.append(f"{_named(beating)} {_are(beating)} better than prior beyond chance.")
     return text

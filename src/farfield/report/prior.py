@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from farfield.diagnose.data_summary import DataSummary, together
-from farfield.protocol.metrics import HIGHER_IS_BETTER
-from farfield.protocol.statistics import Difference, compare
+from farfield.protocol.against_prior import AgainstPrior, compare_with_prior
 from farfield.report.collect import Sweep
 from farfield.report.metric_values import Key, methods, metric_values
 
@@ -40,10 +39,10 @@ def prior_values(sweep: Sweep, rule: str, metric: str, domains: tuple[str, ...])
 
 def against_prior(
     values: Mapping[str, Mapping[Key, float]], prior: Mapping[Key, float], metric: str
-) -> dict[str, Difference]:
-    """Each method minus `prior`, Holm-corrected over the methods; empty where there is no `prior`."""
-    comparable = {name: of for name, of in values.items() if of.keys() & prior.keys()}
-    return compare(comparable, prior, HIGHER_IS_BETTER[metric]) if comparable else {}
+) -> dict[str, AgainstPrior]:
+    """Each method against `prior`, corrected over the methods; empty where there is no `prior`."""
+    comparable = {name: dict(of) for name, of in values.items() if of.keys() & prior.keys()}
+    return compare_with_prior(comparable, dict(prior), metric) if comparable else {}
 
 
 def _from_counts(data: DataSummary, held_out: str, metric: str) -> float | None:

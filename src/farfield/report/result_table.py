@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rich.table import Table as RichTable
 
+from farfield.protocol.against_prior import AgainstPrior
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.protocol.selection import RULES
 from farfield.protocol.statistics import Difference, Summary
@@ -65,6 +66,8 @@ class ResultLine:
     settings: Mapping[str, Any]
     #: Not a federated method: what pooled data, or no federation at all, would give.
     reference: bool = False
+    #: Against `prior`, which learns nothing; None for itself, and where nobody knows what it scores.
+    over_prior: AgainstPrior | None = None
     #: The same rounds on the sources' validation rows: every source domain with the same weight, and every row.
     validation: Summary | None = None
     participating: Summary | None = None
@@ -79,6 +82,10 @@ class ResultLine:
         if self.algorithm.startswith(f"{self.method}:") or (self.algorithm == self.method and not self.settings):
             return ""
         return f"{self.method}: {settings_text(self.settings)}" if self.settings else self.method
+
+    @property
+    def not_better_than_prior(self) -> bool:
+        return self.over_prior is not None and self.over_prior.verdict == "not better than prior beyond chance"
 
     @property
     def complete(self) -> bool:
@@ -102,6 +109,8 @@ class ResultTable:
     baseline: str | None
     #: What else must be said of the metric or the domains, one sentence per remark.
     remarks: tuple[str, ...] = ()
+    #: The mean of `prior`, run or computed from the labels; None where neither is possible.
+    prior: float | None = None
 
     @property
     def higher_is_better(self) -> bool:
@@ -131,13 +140,13 @@ class ResultTable:
     def grid(self) -> Grid:
         """The table as text: what matters first, then a column per held-out domain."""
         spread = any(line.overall and line.overall.low is not None and line.overall.n > 2 for line in self.lines)
-        columns = [Column(self.noun, text=True), Column("mean", "± 95 %" if spread else "")]
+        columns = [Column(self.noun, text=True), Column("mean", "± 95 %" if spread else "", term="interval")]
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
-            columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True)]
-        columns += [Column(heading) for heading in self._source_columns]
+            columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True, term="beyond-chance")]
+        columns += [Column(heading, term=heading.replace(" ", "-")) for heading in self._source_columns]
         if len(self.domains) > 1:
-            columns.append(Column("worst domain"))
+            columns.append(Column("worst domain", term="worst"))
             columns += [
                 Column(domain, "± std" if len(self.seeds) > 1 else "", optional=True) for domain in self.domains
             ]
@@ -159,15 +168,16 @@ class ResultTable:
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
         details = [line.made_of] * bool(line.made_of) + ["reference"] * line.reference
+        details += ["not better than prior beyond chance"] * line.not_better_than_prior
         details += [f"{line.runs} of {expected} runs"] * (line.runs < expected)
-        cells = [Cell(line.algorithm, ", ".join(details)), self._summary_cell(line.overall, "interval")]
+        cells = [Cell(line.algorithm, ", ".join(details)), self._overall_cell(line)]
         if self.baseline is not None:
             cells += self._difference_cells(line)
         of_sources = {"source validation": line.validation, "participating": line.participating}
         cells += [self._mean_cell(of_sources[heading]) for heading in self._source_columns]
         if len(self.domains) > 1:
             where = f"on {line.worst_domain}" if line.worst_domain is not None else ""
-            cells.append(Cell(metric_value(self.metric, line.worst), where))
+            cells.append(Cell(metric_value(self.metric, line.worst), where, value=line.worst))
             cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
         return tuple(cells)
 
@@ -179,7 +189,17 @@ class ResultTable:
         ] * any(line.participating is not None for line in self.lines)
 
     def _mean_cell(self, of: Summary | None) -> Cell:
-        return Cell(MISSING, tone="missing") if of is None else Cell(metric_value(self.metric, of.mean))
+        if of is None:
+            return Cell(MISSING, tone="missing")
+        return Cell(metric_value(self.metric, of.mean), value=of.mean)
+
+    def _overall_cell(self, line: ResultLine) -> Cell:
+        """The mean; one that lacks domains says over how many it is, and has no interval."""
+        cell = self._summary_cell(line.overall, "interval")
+        have = sum(of is not None for of in line.domains.values())
+        if 0 < have < len(self.domains):
+            return replace(cell, detail=f"over {have} of {len(self.domains)} domains", tone="missing")
+        return cell
 
     def _summary_cell(self, of: Summary | None, spread: Literal["interval", "std"]) -> Cell:
         if of is None:
@@ -188,7 +208,7 @@ class ResultTable:
             return Cell(NOT_FINITE, tone="worse")
         half = of.std if spread == "std" else None if of.high is None or of.n < 3 else of.high - of.mean
         below = "" if half is None else f"±{metric_value(self.metric, half, like=(of.mean,))}"
-        return Cell(metric_value(self.metric, of.mean), below)
+        return Cell(metric_value(self.metric, of.mean), below, value=of.mean)
 
     def _difference_cells(self, line: ResultLine) -> list[Cell]:
         if line.algorithm == self.baseline:
@@ -203,6 +223,7 @@ class ResultTable:
             Cell(
                 metric_value(self.metric, of.mean, sign=True, like=(of.low, of.high)),
                 interval(self.metric, of.low, of.high, of.mean),
+                value=of.mean,
             ),
             Cell(word, p_value(of.p_holm if of.p_holm is not None else of.p_value), tone),
         ]
@@ -212,8 +233,16 @@ class ResultTable:
         if RULES[self.rule].is_oracle:
             notes.append("The oracle chose by looking at the held-out domain: a ceiling, not a result.")
         seeds, domains = plural(len(self.seeds), "seed"), plural(len(self.domains), "held-out domain")
+        whole = all(line.complete for line in self.lines)
+        if self.unit == "domains" and not whole:
+            notes.append(
+                "mean: over the held-out domains that have a result, each averaged over the seeds that have one; "
+                "means over different domains do not compare."
+            )
         if self.unit == "domains":
-            notes.append(f"mean: over {domains}, each averaged over {seeds}; ± is a 95 % interval over domains.")
+            spread = "± is a 95 % interval over domains" if len(self.domains) > 2 else "two domains give no interval"
+            if whole:
+                notes.append(f"mean: over {domains}, each averaged over {seeds}; {spread}.")
             columns = f"{self.domains[0]} … {self.domains[-1]}: a column per held-out domain"
             if len(self.seeds) == 1:
                 notes.append(f"{columns}; one seed: no interval within a domain, so how a rerun varies is not known.")
@@ -301,6 +330,8 @@ class ResultTable:
             "n": overall.n if overall else 0,
             "worst": line.worst,
             "worst_domain": line.worst_domain,
+            "prior": self.prior,
+            "over_prior": line.over_prior.verdict if line.over_prior else None,
             "validation": line.validation.mean if line.validation else None,
             "participating": line.participating.mean if line.participating else None,
         }

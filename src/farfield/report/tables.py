@@ -40,6 +40,7 @@ from farfield.report.metric_values import (
     undefined_domains,
     usual_metric,
 )
+from farfield.report.prior import PRIOR, against_prior, prior_values
 from farfield.report.result_table import ResultLine, ResultTable
 
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
@@ -85,6 +86,8 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
             differences[name] = replace(difference, verdict="too few to say")
     validation, participating = (source_values(sweep, rule, metric, of) for of in ("validation", "participating"))
     own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
+    prior = prior_values(sweep, rule, metric, held_out)
+    over_prior = against_prior({a: v for a, v in values.items() if method_of[a] != PRIOR}, prior, metric)
     lines = []
     for name in algorithms:
         by_domain = domain_summaries(values[name], held_out)
@@ -107,6 +110,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 reference=is_reference(method_of[name]),
                 method=method_of[name],
                 settings=own[name],
+                over_prior=over_prior.get(name),
                 validation=overall_summary(validation[name], held_out),
                 participating=overall_summary(participating[name], held_out),
             )
@@ -121,6 +125,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
         unit="domains" if len(held_out) > 1 else "seeds",
         baseline=baseline,
         remarks=remarks,
+        prior=of_prior.mean if (of_prior := overall_summary(prior, held_out)) is not None else None,
     )
 
 
