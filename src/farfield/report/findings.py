@@ -144,9 +144,6 @@ def _others(table: ResultTable, groups: dict[str, list[ResultLine]]) -> list[str
         more.append(f"{_named(diverged)} diverged on a held-out domain and cannot be compared.")
     if groups.get("too few to say"):
         more.append(f"For {_named(groups['too few to say'])} there are too few results to say.")
-    tested = [line for name in ("better", "worse", "no difference beyond chance") for line in groups.get(name, [])]
-    if any(line.difference is not None and line.difference.unit == "pairs" for line in tested):
-        more.append("With fewer than three held-out domains this holds for reruns on these domains, not for new ones.")
     return more
 
 
@@ -203,12 +200,13 @@ def _size(table: ResultTable, line: ResultLine) -> str:
 
 
 def _power(line: ResultLine, table: ResultTable) -> str:
-    """The smallest difference that this bench could have found, where it is known."""
-    detectable = getattr(line.difference, "detectable", None)
-    if detectable is None:
+    """The smallest difference that this bench could have found, where it is known, and what more would take."""
+    of = line.difference
+    if of is None or of.detectable is None:
         return ""
     points = " points" if is_percent(table.metric) else ""
-    return f" This bench would find a true difference of {metric_value(table.metric, detectable)}{points} 4 times in 5."
+    found = f" This bench finds a true difference of {metric_value(table.metric, of.detectable)}{points} 4 times in 5."
+    return f"{found} {of.needed}".rstrip()
 
 
 def _named(lines: Sequence[ResultLine]) -> str:

@@ -14,9 +14,10 @@ from typing import Any, Literal
 from rich.table import Table as RichTable
 
 from farfield.protocol.against_prior import AgainstPrior
+from farfield.protocol.comparison_units import MIN_UNITS
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.protocol.selection import RULES
-from farfield.protocol.statistics import Difference, Summary
+from farfield.protocol.statistics import SHARED_TRAINING_NOTE, Difference, Summary
 from farfield.report.formats import (
     MISSING,
     NOT_FINITE,
@@ -55,6 +56,8 @@ class ResultLine:
     worst_domain: str | None
     #: Against the baseline over shared (held-out, seed) pairs; None for itself, and where nothing is shared.
     difference: Difference | None
+    #: The same where only seeds vary and the domains are fixed; from five seeds on.
+    on_these: Difference | None
     #: The difference on each shared domain, over its shared seeds.
     domain_differences: dict[str, float]
     #: Runs with a result under this rule, runs that failed, and runs that never started or that the rule cannot judge.
@@ -144,6 +147,8 @@ class ResultTable:
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
             columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True, term="beyond-chance")]
+            if self._has_seed_verdicts:
+                columns.append(Column("on these domains", points, text=True, term="on-these"))
         columns += [Column(heading, term=heading.replace(" ", "-")) for heading in self._source_columns]
         if len(self.domains) > 1:
             columns.append(Column("worst domain", term="worst"))
@@ -173,6 +178,7 @@ class ResultTable:
         cells = [Cell(line.algorithm, ", ".join(details)), self._overall_cell(line)]
         if self.baseline is not None:
             cells += self._difference_cells(line)
+            cells += [self._seed_cell(line)] * self._has_seed_verdicts
         of_sources = {"source validation": line.validation, "participating": line.participating}
         cells += [self._mean_cell(of_sources[heading]) for heading in self._source_columns]
         if len(self.domains) > 1:
@@ -180,6 +186,18 @@ class ResultTable:
             cells.append(Cell(metric_value(self.metric, line.worst), where, value=line.worst))
             cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
         return tuple(cells)
+
+    @property
+    def _has_seed_verdicts(self) -> bool:
+        return any(line.on_these is not None and line.on_these.p_value is not None for line in self.lines)
+
+    def _seed_cell(self, line: ResultLine) -> Cell:
+        """Whether the method is better on exactly these domains; the seeds are what varies."""
+        of = line.on_these
+        if of is None or not math.isfinite(of.mean):
+            return Cell(MISSING, tone="missing")
+        word, tone = _VERDICTS[of.verdict]
+        return Cell(word, self._verdict_detail(of), tone, of.mean)
 
     @property
     def _source_columns(self) -> list[str]:
@@ -225,8 +243,15 @@ class ResultTable:
                 interval(self.metric, of.low, of.high, of.mean),
                 value=of.mean,
             ),
-            Cell(word, p_value(of.p_holm if of.p_holm is not None else of.p_value), tone),
+            Cell(word, self._verdict_detail(of), tone),
         ]
+
+    def _verdict_detail(self, of: Difference) -> str:
+        """The p-value, and beside "within chance" the smallest difference that could have been found."""
+        p = p_value(of.p_holm if of.p_holm is not None else of.p_value)
+        if of.verdict != "no difference beyond chance" or of.detectable is None:
+            return p
+        return f"{p}, could find {metric_value(self.metric, of.detectable)}"
 
     def _unit_notes(self) -> list[str]:
         notes = []
@@ -274,16 +299,12 @@ class ResultTable:
         if not of:
             return []
         notes = []
-        by_domains = [d.n for d in of if d.unit == "domains"]
-        by_pairs = [d.n for d in of if d.unit == "pairs"]
+        enough = [d.n for d in of if d.n >= MIN_UNITS]
         what = f"vs {self.baseline}: {self.noun} minus {self.baseline} on the same (held-out domain, seed) pairs"
-        if by_domains:
-            notes.append(f"{what}; 95 % interval and p over {_range(by_domains, 'domain')}.")
-        if by_pairs:
-            notes.append(
-                f"{what}; fewer than three shared domains, so interval and p are over {_range(by_pairs, 'pair')} "
-                "and speak of reruns on these domains only."
-            )
+        if enough:
+            notes.append(f"{what}; interval and p over {_range(enough, 'domain')}.")
+        else:
+            notes.append(f"{what}; an interval and a verdict need {MIN_UNITS} shared domains.")
         corrected = [d for d in of if d.p_holm is not None]
         if len(corrected) > 1:
             families = [
@@ -293,12 +314,26 @@ class ResultTable:
             counts = " and ".join(
                 f"{n} {what}" for n, what in zip(families, (f"{self.noun}s", "references"), strict=True) if n > 1
             )
-            note = f"p and verdict are Holm-corrected over {counts or 'one comparison each'}"
-            excludes = any(d.low is not None and d.high is not None and d.low * d.high > 0 for d in corrected)
-            if excludes and any(d.verdict == "no difference beyond chance" for d in corrected):
-                note += "; intervals are not, so one can leave out zero and still be within chance"
-            notes.append(f"{note}.")
+            notes.append(f"interval, p and verdict are Holm-corrected over {counts or 'one comparison each'}.")
+        if any(d.verdict == "no difference beyond chance" and d.detectable is not None for d in of):
+            notes.append("could find: the smallest true difference that this bench finds in 4 of 5 cases (80 % power).")
+        notes += self._needed_notes()
+        if any(d.verdict in ("better", "worse") for d in of):
+            notes.append(SHARED_TRAINING_NOTE)
         return notes
+
+    def _needed_notes(self) -> list[str]:
+        """What would be needed to say more of the method that looks best and is within chance."""
+        open_ = [
+            line
+            for line in self.lines
+            if line.difference is not None and line.difference.needed and not line.reference and line.finite
+        ]
+        if not open_:
+            return []
+        sign = 1 if self.higher_is_better else -1
+        first = max(open_, key=lambda line: sign * line.difference.mean if line.difference is not None else 0.0)
+        return [f"{first.algorithm}: {first.difference.needed}"] if first.difference is not None else []
 
     def _gap_notes(self) -> list[str]:
         notes = []
@@ -340,11 +375,18 @@ class ResultTable:
                 "difference": difference.mean if difference else None,
                 "difference_low": difference.low if difference else None,
                 "difference_high": difference.high if difference else None,
+                "difference_alone_low": difference.alone[0] if difference and difference.alone else None,
+                "difference_alone_high": difference.alone[1] if difference and difference.alone else None,
+                "level": difference.level if difference else None,
+                "detectable": difference.detectable if difference else None,
+                "needed": difference.needed if difference else None,
                 "difference_unit": difference.unit if difference else None,
                 "difference_n": difference.n if difference else 0,
                 "p_value": difference.p_value if difference else None,
                 "p_holm": difference.p_holm if difference else None,
                 "verdict": difference.verdict if difference else None,
+                "on_these_domains": line.on_these.verdict if line.on_these else None,
+                "on_these_domains_p": line.on_these.p_holm if line.on_these else None,
             }
         for domain, of in line.domains.items():
             record[f"{self.metric}[{domain}]"] = of.mean if of else None

@@ -11,7 +11,7 @@ from statistics import fmean, pvariance
 from typing import Any
 
 from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness
-from farfield.protocol.statistics import Difference, compare
+from farfield.protocol.statistics import Difference, compare, compare_on_these_domains
 from farfield.report.collect import Sweep
 from farfield.report.formats import (
     MISSING,
@@ -76,14 +76,18 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
     comparable = {a: v for a, v in values.items() if a != baseline and v.keys() & of_baseline.keys()}
     # References are no candidates: they must not weaken what is said of the methods that are.
     differences: dict[str, Difference] = {}
+    on_these: dict[str, Difference] = {}
     for reference in (False, True):
         family = {a: v for a, v in comparable.items() if is_reference(method_of[a]) is reference}
-        differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric]) if family else {}
+        if family:
+            differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric], metric)
+            on_these |= compare_on_these_domains(family, of_baseline, HIGHER_IS_BETTER[metric], metric)
     whole = len(held_out) * len(plan["seeds"])
     for name, difference in differences.items():
         # Runs that failed are seldom the easy ones: no verdict from the survivors alone.
         if len(values[name]) < whole or len(of_baseline) < whole:
             differences[name] = replace(difference, verdict="too few to say")
+            on_these[name] = replace(on_these[name], verdict="too few to say")
     validation, participating = (source_values(sweep, rule, metric, of) for of in ("validation", "participating"))
     own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
     prior = prior_values(sweep, rule, metric, held_out)
@@ -103,6 +107,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 worst=means[worst_domain] if worst_domain is not None else None,
                 worst_domain=worst_domain,
                 difference=differences.get(name),
+                on_these=on_these.get(name),
                 domain_differences=_domain_differences(values[name], of_baseline) if name != baseline else {},
                 runs=runs,
                 failed=failed,
