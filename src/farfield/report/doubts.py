@@ -63,8 +63,9 @@ def _imbalance(sweep: Sweep, table: ResultTable) -> list[str]:
         return []
     name = public(sweep.data.classes[whole.counts.index(most)])
     other = "auroc" if len(sweep.data.classes) == 2 else "balanced_accuracy"
+    label = metric_label(table.metric, table.kind)
     return [
-        f"{100 * most / whole.rows:.0f} % of the rows are of class '{name}', so {metric_label(table.metric, table.kind)} "
+        f"{100 * most / whole.rows:.0f} % of the rows are of class '{name}', so {label} "
         f"says little: read {metric_label(other, table.kind)} too (--metric {other})."
     ]
 
@@ -87,8 +88,7 @@ def _few_rows(sweep: Sweep, table: ResultTable) -> list[str]:
         return []
     named = [f"{name} ({why})" for name, why in list(thin.items())[:_NAMED]]
     more = [f"{len(thin) - _NAMED} more"] if len(thin) > _NAMED else []
-    verb = "rests" if len(thin) == 1 else "rest"
-    return [f"The figures of {listed([*named, *more])} {verb} on few rows and are rough."]
+    return [f"The figures of {listed([*named, *more])} rest on few rows and are rough."]
 
 
 def tuned_text(plan: Mapping[str, Any], labels: list[str]) -> str:

@@ -9,7 +9,13 @@ from typing import Any
 
 from farfield.protocol.new_site import Refusal
 from farfield.report.collect import Sweep
-from farfield.report.curves import cost_curves, difference_intervals, held_out_curves, prior_intervals, validation_curves
+from farfield.report.curves import (
+    cost_curves,
+    difference_intervals,
+    held_out_curves,
+    prior_intervals,
+    validation_curves,
+)
 from farfield.report.formats import is_percent, metric_label, with_unit
 from farfield.report.metric_values import METRICS, has_metric
 from farfield.report.new_site import estimate
@@ -60,7 +66,10 @@ def curve_figures(sweep: Sweep, metrics: Iterable[str]) -> list[Figure]:
         sources = validation_curves(sweep, metric) if metric in validated else []
         # A regression's validation may be on the scale of training: never the same axis.
         shared = Range.of([held_out, sources]) if kind == "classification" else None
-        for where, name, series in (("held-out domains", "held-out", held_out), ("source validation", "validation", sources)):
+        for where, name, series in (
+            ("held-out domains", "held-out", held_out),
+            ("source validation", "validation", sources),
+        ):
             if name == "validation" and metric not in validated:
                 continue
             axis = shared or Range.of([series])
@@ -164,8 +173,8 @@ def prior_figure(table: ResultTable) -> Figure | None:
     )
     side = "Right" if table.higher_is_better else "Left"
     caption = (
-        f"{side} of zero is better than prior, which scores {with_unit(table.metric, table.prior)}. A filled dot is better "
-        "beyond chance; the line reaches from the mean to the bound that this verdict goes by."
+        f"{side} of zero is better than prior, which scores {with_unit(table.metric, table.prior)}. A filled dot is "
+        "better beyond chance; the line reaches from the mean to the bound that this verdict goes by."
     )
     return Figure("against-prior", caption, svg, table.metric)
 
@@ -188,8 +197,8 @@ def new_site_figure(sweep: Sweep, table: ResultTable, line: ResultLine | None) -
         prior=table.prior,
     )
     caption = (
-        f"{line.algorithm}: each dot is a held-out domain, averaged over seeds. 'mean of these' has the 95 % interval of "
-        "the mean. The shaded range is the prediction interval for one new site: it holds "
+        f"{line.algorithm}: each dot is a held-out domain, averaged over seeds. 'mean of these' has the 95 % interval "
+        "of the mean. The shaded range is the prediction interval for one new site: it holds "
         f"{found.coverage} of the time, if that site is like these."
     )
     return Figure("new-site", caption, svg, table.metric)

@@ -118,8 +118,8 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    """'a', 'a and b', 'a, b and c'; nothing for no name."""
+    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def setting(value: Any) -> str:

@@ -59,7 +59,7 @@ TERMS: dict[str, Term] = {
         "prediction interval",
         "The range in which the result at one new site is likely to lie, if that site is like the ones held out here. "
         "It is wider than the interval of the mean, because sites differ.",
-        ("prediction interval", "a new one is likely to lie between"),
+        ("prediction interval", "likely to lie"),
     ),
     "interval": Term(
         "95 % interval of the mean",
@@ -110,15 +110,15 @@ TERMS: dict[str, Term] = {
     ),
     "calibration": Term(
         "calibration",
-        "Whether scores mean what they say: of the rows with a score of 0.3, three in ten should be of class 1. A slope "
-        "of 1 and an intercept of 0 are perfect. A slope below 1 means that scores are too extreme.",
+        "Whether scores mean what they say: of the rows with a score of 0.3, three in ten should be of class 1. A "
+        "slope of 1 and an intercept of 0 are perfect. A slope below 1 means that scores are too extreme.",
         ("calibration slope", "calibration", "slope"),
     ),
     "net-benefit": Term(
         "net benefit",
-        "What acting on the model's scores is worth, compared with doing nothing: true positives minus false positives, "
-        "the latter weighted by the threshold. A model helps at a threshold where its curve lies above both 'treat all' "
-        "and 'treat none'.",
+        "What acting on the model's scores is worth, compared with doing nothing: true positives minus false "
+        "positives, the latter weighted by the threshold. A model helps at a threshold where its curve lies above both "
+        "'treat all' and 'treat none'.",
         ("net benefit", "Decision curve", "decision curve"),
     ),
     "brier": Term(

@@ -46,7 +46,7 @@ def against_prior(
 
 
 def _from_counts(data: DataSummary, held_out: str, metric: str) -> float | None:
-    """What `prior` scores on a domain when the other domains train: exact, but for the rows set aside for validation."""
+    """What `prior` scores on a domain when the others train: exact, but for rows set aside for validation."""
     there = next((domain for domain in data.domains if domain.name == held_out), None)
     others = [domain for domain in data.domains if domain.name != held_out]
     if there is None or not others or there.rows == 0:
