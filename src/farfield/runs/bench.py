@@ -11,12 +11,13 @@ from typing import Any
 from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.metric_values import metric_named
+from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.growing import Growth, bench_there, variants_asked
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts, make_plan
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights
-from farfield.runs.sweep import Observer, missing_jobs, open_sweep, run_sweep
+from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, run_sweep
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -56,6 +57,7 @@ def bench(
     ready: Callable[[Plan], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
     metric: str | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
@@ -74,7 +76,8 @@ def bench(
     (a temporary folder if none is given). `resume` goes on with a bench that is there and adds the methods, seeds,
     held-out domains and rounds that it does not have; what is not given stays as it is there. `fresh` replaces it.
     `metric` leads the tables and the report. `ready` is called when everything was checked, before the first run, and
-    `tell` with what is added; `observer` is told of each run.
+    `tell` with what is added; `observer` is told of each run, `callbacks` of each round too (trackers,
+    `farfield.Callback`).
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
@@ -84,6 +87,7 @@ def bench(
         raise UserError("resume needs out, the folder of the bench to go on with")
     there = bench_there(Path(out)) if resume and out is not None else None
     variants = variants_asked(there, algorithms, settings, baseline)
+    callbacks = check_callbacks(callbacks)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
@@ -117,19 +121,23 @@ def bench(
         ready(plan)
         if added:
             tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
-        # A bench that is there already needs no engine, and starting one can take a while.
-        name = engine if missing_jobs(plan, task, folder) else "local"
-        with open_engine(name, plan, task, workers) as opened:
-            run_sweep(
-                plan,
-                task,
-                folder,
-                parallel=_runs_at_once(engine, workers, parallel),
-                engine=opened,
-                checkpoint_every=checkpoint_every,
-                observer=observer,
-            )
-        return BenchResult(collect(folder, "bench"), metric)
+        jobs = {job: job.folder(folder) for job in plan.jobs(task)}
+        with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
+            # A bench that is there already needs no engine, and starting one can take a while.
+            name = engine if missing_jobs(plan, task, folder) else "local"
+            with open_engine(name, plan, task, workers) as opened:
+                run_sweep(
+                    plan,
+                    task,
+                    folder,
+                    parallel=_runs_at_once(engine, workers, parallel),
+                    engine=opened,
+                    checkpoint_every=checkpoint_every,
+                    observer=teller,
+                )
+            result = BenchResult(collect(folder, "bench"), metric)
+            teller.end(result)
+        return result
 
 
 def _runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:

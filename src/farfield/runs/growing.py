@@ -60,6 +60,9 @@ class Growth:
         """Return the plan that was made with these options, with the variants that are there beside those asked for."""
         before = {of["label"]: _variant(of) for of in self.there["variants"]}
         kept = before if self._nothing_set else {k: v for k, v in before.items() if k not in asked.algorithms}
+        lost = next((label for label in asked.left_out if label in before), None)
+        if lost is not None:
+            raise RecordsError(f"'{lost}' is in the bench that is to grow and does not fit: {asked.left_out[lost]}")
         new = [variant for variant in asked.variants if variant.label not in before]
         again = {variant.label: variant for variant in asked.variants if variant.label in before}
         variants = (*(again[label] if label not in kept else kept[label] for label in before), *new)
@@ -73,6 +76,7 @@ class Growth:
                 "settings": {variant.label: settings[variant.label] for variant in variants},
                 "rounds_of": {variant.label: rounds_of[variant.label] for variant in variants},
                 "baseline": self.there["baseline"] if named is None else baseline_label(named, variants),
+                "left_out": {**self.there.get("left_out", {}), **asked.left_out},
                 "notes": tuple(dict.fromkeys([*self.there.get("notes", ()), *asked.notes])),
                 **({"metric_reason": self.there["metric_reason"]} if "metric_reason" in self.there else {}),
             }
