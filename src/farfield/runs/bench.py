@@ -12,6 +12,7 @@ from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.metric_values import metric_named
 from farfield.runs.baseline import baseline_label
+from farfield.runs.diagnosis import attach_diagnosis
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.result import BenchResult
@@ -56,6 +57,7 @@ def bench(
     ready: Callable[[Plan], None] = lambda _: None,
     observer: Observer | None = None,
     metric: str | None = None,
+    diagnose: bool | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
 
@@ -72,7 +74,8 @@ def bench(
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given): `resume` goes on with a bench that is there, `fresh` replaces it. `metric`
     leads the tables and the report. `ready` is called when everything was checked, before the first run; `observer` is
-    told of each run.
+    told of each run. `diagnose` writes how the domains differ beside the runs (`diagnosis.json`), by default where it
+    takes a small part of the time; nothing that trains or selects reads it.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
@@ -107,6 +110,7 @@ def bench(
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
+        attach_diagnosis(plan, task, folder, diagnose)
         # A bench that is there already needs no engine, and starting one can take a while.
         name = engine if missing_jobs(plan, task, folder) else "local"
         with open_engine(name, plan, task, workers) as opened:
