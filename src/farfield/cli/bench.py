@@ -33,6 +33,7 @@ from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
+from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.errors import UserError
 from farfield.runs import presets
 from farfield.runs.baseline import baseline_label
@@ -173,6 +174,7 @@ def bench(
     use_file: Annotated[
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
     ] = None,
+    track: Track = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
@@ -182,6 +184,7 @@ def bench(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
+    callbacks = make_trackers(track)
     methods = None if algorithms is None else ",".join(algorithms)
     for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
@@ -226,7 +229,7 @@ def bench(
             messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
 
     try:
-        with SweepDisplay(messages, quiet) as display:
+        with callback_warnings(), SweepDisplay(messages, quiet) as display:
             result = run_bench(
                 loaded,
                 **chosen.options,
@@ -239,6 +242,7 @@ def bench(
                 fresh=fresh,
                 ready=ready,
                 observer=display,
+                callbacks=callbacks,
                 metric=metric,
                 diagnose=diagnose,
             )
