@@ -168,6 +168,15 @@ def bench(
         ),
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the bench in --out, if there is one.")] = False,
+    diagnose: Annotated[
+        bool | None,
+        typer.Option(
+            "--diagnose/--no-diagnose",
+            help="Write how the domains differ to diagnosis.json, as 'farfield diagnose --quick'; nothing is selected "
+            "by it. Default: unless the bench is very short.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write one row per run to this file.")] = None,
     use_file: Annotated[
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
@@ -245,6 +254,7 @@ def bench(
                 observer=display,
                 callbacks=callbacks,
                 metric=metric,
+                diagnose=diagnose,
             )
     except KeyboardInterrupt:
         messages.print(

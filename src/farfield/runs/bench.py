@@ -12,6 +12,7 @@ from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.metric_values import metric_named
 from farfield.runs.callbacks import Callback, check_callbacks, telling
+from farfield.runs.diagnosis import attach_diagnosis
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.growing import Growth, bench_there, variants_asked
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts, make_plan
@@ -59,6 +60,7 @@ def bench(
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     metric: str | None = None,
+    diagnose: bool | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
 
@@ -77,7 +79,8 @@ def bench(
     held-out domains and rounds that it does not have; what is not given stays as it is there. `fresh` replaces it.
     `metric` leads the tables and the report. `ready` is called when everything was checked, before the first run, and
     `tell` with what is added; `observer` is told of each run, `callbacks` of each round too (trackers,
-    `farfield.Callback`).
+    `farfield.Callback`). `diagnose` writes how the domains differ beside the runs (`diagnosis.json`), by default where
+    it takes a small part of the time; nothing that trains or selects reads it.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
@@ -121,6 +124,7 @@ def bench(
         ready(plan)
         if added:
             tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
+        attach_diagnosis(plan, task, folder, diagnose)
         jobs = {job: job.folder(folder) for job in plan.jobs(task)}
         with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
             # A bench that is there already needs no engine, and starting one can take a while.

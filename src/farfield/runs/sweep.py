@@ -22,7 +22,7 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, TRACKERS
+from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, TRACKERS
 from farfield.records.setting_text import readable
 from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
@@ -116,7 +116,7 @@ def _remove_sweep(out: Path) -> None:
     """
     for name in ("runs", TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (BENCH, DATA, "report.html"):
+    for name in (BENCH, DATA, DIAGNOSIS, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
