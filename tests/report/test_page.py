@@ -267,7 +267,7 @@ def test_failed_missing_and_dropped_things_are_named() -> None:
         looks=7,
     )
     read = page(of)
-    assert "2 of 8 runs have no result: read this as provisional." in read.sections["header"]
+    assert "6 of 8 runs are done, 1 failed or stopped halfway; 1 of 2" in read.sections["header"]
     assert "OSError: …/x.npy <b>gone</b>" in read.sections["events"]
     assert "1 run not started: fedprox, y held out, seed 1." in read.sections["events"]
     assert "reply-dropped train 'update' is not finite 2 3 to 5" in read.sections["events"]

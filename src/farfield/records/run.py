@@ -131,8 +131,8 @@ class RunFolder:
     def add_round(self, row: Mapping[str, Any]) -> None:
         append_row(self.path / ROUNDS, row)
 
-    def add_target(self, round: int, metrics: Mapping[str, float | None]) -> None:
-        append_sealed(self.path, round, metrics)
+    def add_target(self, round: int, metrics: Mapping[str, float | None], domain: str | None = None) -> None:
+        append_sealed(self.path, round, metrics, domain)
 
     def add_event(self, row: Mapping[str, Any]) -> None:
         append_row(self.path / EVENTS, row)
@@ -169,6 +169,12 @@ class RunFolder:
 
     def latest_checkpoint(self) -> Checkpoint | None:
         return next(self.checkpoints(), None)
+
+    def drop_checkpoint(self, round: int) -> None:
+        """Forget the checkpoint of a round, so that the run goes on from the one before."""
+        for path in self._checkpoints():
+            if int(path.stem.split("-")[1]) == round:
+                path.unlink()
 
     def resumable(self) -> Checkpoint | None:
         """The newest checkpoint whose rounds are all recorded: rows that a crash has lost are computed again."""

@@ -73,7 +73,7 @@ def cost_curves(sweep: Sweep, metric: str, key: str, unit: float) -> list[Series
     many clients. Methods whose runs do not say the cost are left out.
     """
     spent: dict[str, list[float]] = {}
-    for row in sweep.rows:
+    for row in sweep.runs:
         total = sum(row[part] for part in key.split("+")) if all(part in row for part in key.split("+")) else None
         if total:
             spent.setdefault(row["algorithm"], []).append(total / unit / row["rounds"])

@@ -44,14 +44,9 @@ def doubts(sweep: Sweep, table: ResultTable) -> list[str]:
 
 
 def gaps(sweep: Sweep) -> list[str]:
-    """Say how many runs have no result, and what that means for every figure."""
-    plan = sweep.plan
-    expected = len(plan["algorithms"]) * len(plan["held_out"]) * len(plan["seeds"])
-    lacking = expected - len(sweep.rows)
-    if not lacking:
-        return []
-    verb = "has" if lacking == 1 else "have"
-    return [f"{lacking} of {plural(expected, 'run')} {verb} no result: read this as provisional."]
+    """Say how much of an unfinished bench is there."""
+    sentence = sweep.completeness.sentence
+    return [sentence] if sentence else []
 
 
 def _imbalance(sweep: Sweep, table: ResultTable) -> list[str]:

@@ -41,7 +41,6 @@ from farfield.report.records_section import event_grid, failure_grid, honesty_pa
 from farfield.report.result_table import ResultTable
 from farfield.report.settings_section import (
     command,
-    left_out_grid,
     model_pairs,
     norm_policy,
     own_grid,
@@ -122,7 +121,6 @@ def render_report(sweep: Sweep, today: date, metric: str | None = None) -> str:
         diagnostics=told.grid if told is not None else None,
         data=None if sweep.data is None else _data(sweep.data),
         notes=[public(note) for note in plan.get("notes", ())],
-        left_out=left_out_grid(plan),
         plan=plan_pairs(plan),
         model=model_pairs(plan["model"]),
         norm=norm_policy(plan["model"]),

@@ -28,10 +28,8 @@ def failure_grid(sweep: Sweep) -> Grid | None:
         Column("seed"),
         Column("reason", text=True),
     )
-    rows = tuple(
-        (Cell(f["algorithm"]), Cell(f["held_out"]), Cell(str(f["seed"])), Cell(public(str(f["error"]))))
-        for f in sweep.failures
-    )
+    runs = {(f["algorithm"], f.get("fold", f["held_out"]), f["seed"], str(f["error"])) for f in sweep.failures}
+    rows = tuple((Cell(a), Cell(fold), Cell(str(seed)), Cell(public(error))) for a, fold, seed, error in sorted(runs))
     return Grid("Runs without a result", columns, rows)
 
 
@@ -79,9 +77,9 @@ def event_grid(sweep: Sweep) -> Grid | None:
 def honesty_pairs(sweep: Sweep, rule: str) -> Pairs:
     """Return what a reader needs to judge the bench as a whole."""
     plan = sweep.plan
-    expected = len(plan["algorithms"]) * len(plan["held_out"]) * len(plan["seeds"])
+    there = sweep.completeness
     chose = [f"{rule_label(r)}: {RULES[r].description}." for r in plan["rules"]]
-    runs = f"{len(sweep.rows)} of {expected} have a result; {len(sweep.failures)} failed or did not finish"
+    runs = f"{there.done} of {there.runs} have a result; {there.failed} failed or did not finish"
     return [
         (
             "Held-out results opened",

@@ -31,7 +31,7 @@ def plan_pairs(plan: Mapping[str, Any]) -> Pairs:
     listed: Pairs = [
         ("task", public(plan["task"])),
         (f"{row_noun(plan)}s", ", ".join(plan["algorithms"])),
-        ("held out, one at a time", ", ".join(plan["held_out"])),
+        ("held out, one at a time", ", ".join(plan.get("folds") or plan["held_out"])),
         ("seeds", ", ".join(str(seed) for seed in plan["seeds"])),
         ("selection rules", ", ".join(rule_label(rule) for rule in plan["rules"])),
     ]
@@ -82,15 +82,6 @@ def own_grid(settings: Mapping[str, Mapping[str, Any]], noun: str) -> Grid | Non
         for name, of in settings.items()
     )
     return Grid("Parameters that differ", (Column(noun, text=True), *(Column(key) for key in keys)), rows)
-
-
-def left_out_grid(plan: Mapping[str, Any]) -> Grid | None:
-    """The methods that the comparison left out, each with its reason; None where it left out none."""
-    left_out: Mapping[str, str] = plan.get("left_out") or {}
-    if not left_out:
-        return None
-    rows = tuple((Cell(label), Cell(public(str(reason)))) for label, reason in left_out.items())
-    return Grid("Left out, and why", (Column("method", text=True), Column("reason", text=True)), rows)
 
 
 def command(plan: Mapping[str, Any], recorded: str | None = None) -> str:

@@ -131,6 +131,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
         baseline=baseline,
         remarks=remarks,
         prior=of_prior.mean if (of_prior := overall_summary(prior, held_out)) is not None else None,
+        left_out=plan.get("left_out", {}),
     )
 
 
@@ -262,7 +263,7 @@ def cost_table(sweep: Sweep) -> Table:
     """What a run cost, as the mean over the finished runs of each method: work, traffic by phase, time, memory."""
     records, rows = [], []
     for name in sweep.plan["algorithms"]:
-        of = [row for row in sweep.rows if row["algorithm"] == name]
+        of = [row for row in sweep.runs if row["algorithm"] == name]
         record: dict[str, Any] = {"algorithm": name, "runs": len(of)}
         cells = [Cell(name)]
         for key, _, unit, scale in _COSTS:
