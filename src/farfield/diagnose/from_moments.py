@@ -5,8 +5,8 @@ The same questions as with rows, answered for Gaussian features:
     label shift          the class counts, as with rows; of numbers the sites' means in common standard deviations
     feature shift        2(1 − 2Φ(−Δ/2)), the proxy A-distance of the best linear classifier between Gaussians at
                          Mahalanobis distance Δ, with the classes' shares made equal; chance by Hotelling's T²
-    concept shift        (w_a − w_b)ᵀ Σ (w_a − w_b), the squared difference of two heads' logits on common features, less
-                         what chance adds; chance by Cochran's Q for slopes. Intercepts are free
+    concept shift        (w_a − w_b)ᵀ Σ (w_a − w_b), the squared difference of two heads' logits on common features,
+                         less what chance adds; chance by Cochran's Q for slopes. Intercepts are free
     gradient conflict    a linear head's class-balanced gradient at zero is a function of the class means; chance by
                          drawing these means anew around common ones
 
@@ -179,7 +179,9 @@ def _label_shift(
     distances = share_distances(counts)
     value = float(distances.mean())
     margins = counts.sum(axis=1).astype(int), counts.sum(axis=0).astype(int)
-    null = [float(share_distances(t.astype(float)).mean()) for t in random_table(*margins).rvs(DRAWS, random_state=draw)]
+    null = [
+        float(share_distances(t.astype(float)).mean()) for t in random_table(*margins).rvs(DRAWS, random_state=draw)
+    ]
     p, most = chance_of(null, value), int(distances.argmax())
     sentence = (
         f"Of a site's rows, {100 * value:.1f} % would need another class to have the shares of the other sites (chance "
@@ -216,7 +218,9 @@ def _label_means(names: list[str], told: list[SiteMoments]) -> Finding:
 def _feature_shift(names: list[str], told: list[SiteMoments]) -> Finding:
     size = len(told)
     pools = [[other for n, other in enumerate(told) if n != number] for number in range(size)]
-    found = [(class_adjusted(site, pool), class_adjusted(site, pool, False)) for site, pool in zip(told, pools, strict=True)]
+    found = [
+        (class_adjusted(site, pool), class_adjusted(site, pool, False)) for site, pool in zip(told, pools, strict=True)
+    ]
     squares = np.array([min(adjusted[0], plain[0]) for adjusted, plain in found])
     # Every site is asked about: Bonferroni over them. Both measurements must say so.
     p = max(min(1.0, size * min(pair[way][1] for pair in found)) for way in (0, 1))
@@ -227,8 +231,9 @@ def _feature_shift(names: list[str], told: list[SiteMoments]) -> Finding:
             pairs[a, b] = pairs[b, a] = gaussian_proxy_a_distance(class_adjusted(told[a], told[b])[0])
     value, most = float(to_pool.mean()), int(to_pool.argmax())
     sentence = (
-        f"A linear classifier would tell a site's rows from the others' in {50 + 25 * value:.0f} of 100 cases if features "
-        f"were Gaussian (proxy A-distance {value:.2f}), most easily those of '{names[most]}' ({to_pool[most]:.2f})."
+        f"A linear classifier would tell a site's rows from the others' in {50 + 25 * value:.0f} of 100 cases if "
+        f"features were Gaussian (proxy A-distance {value:.2f}), most easily those of '{names[most]}' "
+        f"({to_pool[most]:.2f})."
     )
     details = {"domains": names, "to_pool": to_pool.tolist(), "pairs": pairs.tolist()}
     measure = "proxy A-distance of a site to the others, for Gaussian features (0 to 2)"
@@ -269,7 +274,7 @@ def _gradient_conflict(names: list[str], told: list[SiteMoments], classes: bool,
             ]
             null.append(_lowest(np.stack(drawn)))
     else:
-        counts, means, scatter = _pooled(told)
+        _, means, scatter = _pooled(told)
         present = np.all([np.asarray(site.counts) > 0 for site in told], axis=0)
         if present.sum() < 2:
             reason = "Fewer than two classes are at every site."
@@ -281,7 +286,9 @@ def _gradient_conflict(names: list[str], told: list[SiteMoments], classes: bool,
             drawn = []
             for site in told:
                 n = np.asarray(site.counts)[present][:, None]
-                drawn.append(class_gradient(means[present] + draw.standard_normal((len(n), len(root))) @ root.T / np.sqrt(n)))
+                drawn.append(
+                    class_gradient(means[present] + draw.standard_normal((len(n), len(root))) @ root.T / np.sqrt(n))
+                )
             null.append(_lowest(np.stack(drawn)))
     gram = vectors @ vectors.T
     cosines = cosines_to_others(gram)
@@ -291,8 +298,8 @@ def _gradient_conflict(names: list[str], told: list[SiteMoments], classes: bool,
     spectrum = np.linalg.eigvalsh(pairs)[::-1].clip(0)
     p, chance = chance_of(null, value, low=True), float(np.mean(null))
     sentence = (
-        f"'{names[lowest]}' agrees least with the others: cosine {value:.2f} (chance alone: {chance:.2f}), for a linear "
-        "model at its start."
+        f"'{names[lowest]}' agrees least with the others: cosine {value:.2f} (chance alone: {chance:.2f}), for a "
+        "linear model at its start."
     )
     details = {
         "domains": names,
@@ -304,7 +311,7 @@ def _gradient_conflict(names: list[str], told: list[SiteMoments], classes: bool,
 
 
 def class_gradient(means: Floats) -> Floats:
-    """The class-balanced gradient of a linear softmax head at zero, from the class means: (mean of all − mean of c)/C."""
+    """The class-balanced gradient of a linear softmax head at zero: (mean of the class means − mean of c)/C."""
     gradient: Floats = (means.mean(axis=0) - means) / len(means)
     return gradient.reshape(-1)
 

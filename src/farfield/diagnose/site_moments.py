@@ -29,6 +29,8 @@ LEAST_ROWS = 20
 #: More numbers are projected to so many; a head has at most `MOST_COEFFICIENTS`.
 MOST_FEATURES = 40
 MOST_COEFFICIENTS = 400
+#: More classes would make a head of more coefficients than that.
+MOST_CLASSES = 100
 #: Weight of the squared coefficients in a head's fit, which keeps a head of separable classes finite.
 RIDGE = 0.1
 
@@ -113,7 +115,9 @@ def shared_projection(inputs: Tensor, width: int, seed: int) -> Floats:
     z: Floats = x.flatten(1).numpy().astype(np.float64).clip(-FURTHEST, FURTHEST)
     if z.shape[1] <= width:
         return z
-    matrix = np.random.default_rng(derive_seed(seed, "diagnose", "projection")).standard_normal((z.shape[1], width))
+    # The first columns of one matrix, so that moments of several widths tell no more than those of the widest.
+    draw = np.random.default_rng(derive_seed(seed, "diagnose", "projection"))
+    matrix = draw.standard_normal((MOST_FEATURES, z.shape[1]))[:width].T
     projected: Floats = z @ (matrix / np.sqrt(z.shape[1]))
     return projected
 
@@ -194,6 +198,6 @@ def _information(x: Floats, head: Floats) -> tuple[Floats, Floats]:
 def least_squares_head(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Coefficients [1, d + 1] of a least-squares fit, and their information by the residual variance."""
     penalty = RIDGE * np.eye(x.shape[1])
-    head = np.linalg.solve(x.T @ x + penalty, x.T @ y)
+    head: Floats = np.linalg.solve(x.T @ x + penalty, x.T @ y).astype(np.float64)
     residual = max(float(((y - x @ head) ** 2).sum()) / max(len(y) - x.shape[1], 1), 1e-9)
     return head[None], (x.T @ x + penalty) / residual
