@@ -36,6 +36,7 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
+from farfield.runs.source_schema import SourceSchema
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
@@ -124,13 +125,14 @@ class Plan(BaseModel):
         """Build the method of a variant with its settings."""
         return build(self.variant(label).method, self.settings[label], self.rounds_of[label])
 
-    def spec_for(self, algorithm: FedAvg) -> ModelSpec:
-        """The model with what this method needs of it."""
+    def spec_for(self, algorithm: FedAvg, schema: SourceSchema | None = None) -> ModelSpec:
+        """The model with what this method needs of it, in the sizes of a run; without one, of all domains together."""
+        model = self.model if schema is None else schema.spec(self.model, len(schema.numbers))
         if algorithm.representation == "plain":
-            return self.model
-        return self.model.model_copy(update={"representation": algorithm.representation})
+            return model
+        return model.model_copy(update={"representation": algorithm.representation})
 
-    def job_config(self, job: Job) -> dict[str, Any]:
+    def job_config(self, job: Job, schema: SourceSchema | None = None) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
             mode="json",
@@ -146,7 +148,7 @@ class Plan(BaseModel):
             "inner": job.inner,
             "seed": job.seed,
             "settings": self.settings[job.algorithm],
-            "model": self.spec_for(self.algorithm(job.algorithm)).model_dump(mode="json"),
+            "model": self.spec_for(self.algorithm(job.algorithm), schema).model_dump(mode="json"),
         }
 
     def facts(self, job: Job) -> dict[str, Any]:

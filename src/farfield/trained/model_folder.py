@@ -82,15 +82,23 @@ class TrainedModel:
 class Best:
     """Keeps the best model so far on disk, so that a kill costs nothing."""
 
-    def __init__(self, out: Path, plan: Plan, task: TaskOutline, algorithm: str, fitted: Fitted | None) -> None:
+    def __init__(
+        self,
+        out: Path,
+        plan: Plan,
+        task: TaskOutline,
+        algorithm: str,
+        fitted: Fitted | None,
+        schema: SourceSchema | None = None,
+    ) -> None:
         self._out, self._fitted = out, fitted
         self._about = {
             "task": plan.task,
             "kind": task.kind,
-            "classes": list(task.classes),
+            "classes": list(task.classes if schema is None else schema.classes),
             "algorithm": algorithm,
             "method": plan.variant(algorithm).method,
-            "spec": plan.spec_for(plan.algorithm(algorithm)).model_dump(mode="json"),
+            "spec": plan.spec_for(plan.algorithm(algorithm), schema).model_dump(mode="json"),
             "settings": plan.settings[algorithm],
             "domains": list(task.domain_names),
             "prepared": fitted is not None,
