@@ -18,18 +18,18 @@ from farfield.tasks.task import Domain, Fitted, Task
 
 @dataclass(frozen=True)
 class RunData:
-    """The source domains, their clients, and the held-out domain, all prepared in the same way."""
+    """The source domains, their clients, and the held-out domains, all prepared in the same way."""
 
     sources: tuple[Domain, ...]
     clients: Clients
-    #: None when every domain trains. Its labels are as they were read; class numbers are the run's, and those of unseen
-    #: classes are beyond the model's.
-    target: Domain | None
+    #: What the run is measured on, each domain by itself; none when every domain trains. Labels are as they were read;
+    #: class numbers are the run's, and those of unseen classes are beyond the model's.
+    targets: tuple[Domain, ...]
     fitted: Fitted | None
     #: What the sources decide: the shape of an example and the classes.
     schema: SourceSchema
-    #: How many rows of the target are of each class that the sources lack.
-    unseen: Mapping[str, int]
+    #: By target: how many of its rows are of each class that the sources lack. A target without such rows is not here.
+    unseen: Mapping[str, Mapping[str, int]]
 
     def outputs(self, given: Tensor) -> Tensor:
         """A model's outputs in the units of the target's labels."""
@@ -41,17 +41,15 @@ class RunData:
         return 1.0 if self.fitted is None else self.fitted.label_scale
 
 
-def run_sources(task: Task, job: Job) -> tuple[Domain, ...]:
-    """The domains that train in a run."""
-    return source_domains(task, [domain for domain in (job.held_out, job.inner) if domain is not None])
+def run_sources(plan: Plan, task: Task, job: Job) -> tuple[Domain, ...]:
+    """The domains that train in a run, as the task has them."""
+    return source_domains(task, (*plan.domains_of(job.held_out), *plan.domains_of(job.inner)))
 
 
 def run_data(plan: Plan, task: Task, job: Job) -> RunData:
     """Deal the rows out, then decide and fit the task's preparation on the sources alone and apply it to all."""
-    raw_target = next((task.domain(name) for name in (job.inner, job.held_out) if name is not None), None)
-    raw_sources = run_sources(task, job)
-    schema = source_schema(task, raw_sources)
-    sources = tuple(schema.of_run(domain) for domain in raw_sources)
+    schema = source_schema(task, run_sources(plan, task, job))
+    sources = tuple(schema.of_run(domain) for domain in run_sources(plan, task, job))
     pooled = plan.algorithm(job.algorithm).pooled
     clients = make_clients(
         sources,
@@ -61,15 +59,16 @@ def run_data(plan: Plan, task: Task, job: Job) -> RunData:
         seed=job.seed,
         kind=task.kind,
     )
-    target = None if raw_target is None else schema.of_run(raw_target)
-    unseen = {} if raw_target is None else schema.unseen(raw_target, task.classes)
+    held_out = [task.domain(name) for name in plan.domains_of(job.inner) or plan.domains_of(job.held_out)]
+    targets = tuple(schema.of_run(domain) for domain in held_out)
+    unseen = {domain.name: found for domain in held_out if (found := schema.unseen(domain, task.classes))}
     if schema.preparation is None:
-        return RunData(sources, clients, target, None, schema, unseen)
+        return RunData(sources, clients, targets, None, schema, unseen)
     fitted = schema.preparation.fit(training_rows(sources, clients))
     return RunData(
         tuple(replace(d, x=fitted.apply(d.x), y=fitted.targets(d.y)) for d in sources),
         clients,
-        None if target is None else replace(target, x=fitted.apply(target.x)),
+        tuple(replace(target, x=fitted.apply(target.x)) for target in targets),
         fitted,
         schema,
         unseen,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,18 +66,22 @@ def source_schema(task: Task, sources: Sequence[Domain]) -> SourceSchema:
     """Decide the schema from the sources alone. Raises ValueError, one sentence, where nothing can be learned."""
     preparation = None if task.preparation is None else task.preparation.of_sources(sources)
     shape = tuple(sources[0].x.shape[1:]) if preparation is None else preparation.shape
-    everything = tuple(range(len(task.classes)))
+    present = source_classes(task, sources)
+    absent = [code for code in range(len(task.classes)) if code not in present]
+    numbers = {code: number for number, code in enumerate([*present, *absent])}
+    classes = tuple(task.classes[code] for code in present)
+    return SourceSchema(preparation, shape, classes, tuple(numbers[code] for code in range(len(task.classes))))
+
+
+def source_classes(task: Task, sources: Sequence[Domain]) -> list[int]:
+    """The task's numbers of the classes that a model of these sources tells apart; none for a regression."""
     if not task.classes_from_rows or task.kind == "regression":
-        return SourceSchema(preparation, shape, task.classes, everything)
-    present = torch.cat([domain.y for domain in sources]).unique().tolist()
+        return list(range(len(task.classes)))
+    present: list[int] = np.unique(np.concatenate([domain.y.numpy() for domain in sources])).tolist()
     if len(present) < 2:
         names = ", ".join(f"'{domain.name}'" for domain in sources[:3]) + ", …" * (len(sources) > 3)
         raise ValueError(
             f"the domains that would train ({names}) have the class '{task.classes[present[0]]}' only, so nothing can "
             "be learned from them; hold out others with --held-out"
         )
-    seen = dict(zip(present, range(len(present)), strict=True))
-    absent = [code for code in everything if code not in seen]
-    beyond = dict(zip(absent, range(len(present), len(everything)), strict=True))
-    numbers = tuple({**seen, **beyond}[code] for code in everything)
-    return SourceSchema(preparation, shape, tuple(task.classes[code] for code in present), numbers)
+    return present

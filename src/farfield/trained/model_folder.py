@@ -22,6 +22,7 @@ from farfield.records.atomic import write_atomic, write_json
 from farfield.records.bench_folder import PREPARATION
 from farfield.runs.plan import Plan
 from farfield.runs.settings import PlanError
+from farfield.runs.source_schema import SourceSchema
 from farfield.tasks import Domain
 from farfield.tasks.images.image_set import ImageInput
 from farfield.tasks.outline import TaskOutline

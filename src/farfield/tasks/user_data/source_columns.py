@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from farfield.tasks.task import Domain
-from farfield.tasks.user_data.columns import columns_of, encode_cells
+from farfield.tasks.user_data.column_decision import Observed
+from farfield.tasks.user_data.columns import columns_of, encode_cells, observe
 from farfield.tasks.user_data.preparation import TablePreparation
 from farfield.tasks.user_data.table_file import TableError
 from farfield.tasks.user_data.text_cells import CELLS, as_read
@@ -45,6 +46,11 @@ class TaskTable(TablePreparation):
             names = ", ".join(f"'{domain.name}'" for domain in sources[:3])
             raise TableError(f"no column is left to learn from with the rows of {names} alone")
         return SourceTable(columns, self.scale_label, self.other, decided_by=self.columns, commas=commas)
+
+    def observed(self, domain: Domain) -> tuple[Observed, ...]:
+        """What must be known of one domain's columns to decide, together with other domains, what becomes of them."""
+        cells, _ = _read_alone([domain])
+        return tuple(observe(cells[name], name, name in self.categorical) for name in self.names)
 
 
 @dataclass(frozen=True)
