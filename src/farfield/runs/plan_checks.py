@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import torch
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from farfield.models import build_model
 from farfield.protocol.folds import inner_units
 from farfield.protocol.leave_one_out import source_domains
 from farfield.runs.data_checks import check_rows
 from farfield.runs.settings import PlanError
-from farfield.runs.source_schema import source_classes
 from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Task
@@ -20,26 +17,13 @@ from farfield.tasks.task import Task
 if TYPE_CHECKING:  # a plan is checked while it is made
     from farfield.runs.plan import Plan
 
-#: Domains or classes that a note names before it counts the others.
-NAMED = 3
-#: With more folds, the widths of their examples are not compared: each takes a look at all cells.
-MOST_WIDTHS = 12
 #: With fewer validation rows than this, over all sources, a bench says what that does to the choice of rounds.
 FEW_VALIDATION_ROWS = 50
 
 
-def check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
-    for name in plan.algorithms:
-        needed = plan.algorithm(name).representation
-        if given.get("representation") == "plain" and needed != "plain":
-            raise PlanError(
-                f"{name} needs a {needed} representation and gets one by itself; omit model.representation=plain"
-            )
-
-
-def validation_notes(plan: Plan, rows: int) -> tuple[str, ...]:
+def validation_notes(plan: Plan, rows: int | None) -> tuple[str, ...]:
     """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
-    if not plan.held_out:  # a training has no other rule to compare with
+    if rows is None or not plan.held_out:  # a training has no other rule to compare with
         return ()
     if "source-validation" not in plan.rules or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
         return ()
@@ -55,79 +39,19 @@ def check_models(plan: Plan) -> None:
         build_model(plan.spec_for(plan.algorithm(label)), seed=0)
 
 
-def with_learnable_folds(plan: Plan, task: Task, named: bool) -> Plan:
-    """Leave out folds whose sources have one class only, with a note; `named` ones are refused, and so is a last one.
+@dataclass(frozen=True)
+class Counted:
+    """What the checks against data have counted."""
 
-    Notes say which classes a held-out domain has alone, and where the sources of a run have other columns than all.
-    """
-    learnable, notes = [], []
-    for fold in plan.fold_names:
-        try:
-            codes = source_classes(task, source_domains(task, plan.domains_of(fold)))
-        except ValueError as error:
-            if named or len(plan.fold_names) == 1 or plan.folds:
-                raise
-            notes.append(f"'{fold}' is not held out: {str(error).removesuffix('; hold out others with --held-out')}")
-            continue
-        learnable.append(fold)
-        notes += _unseen_notes(task, plan.domains_of(fold), codes)
-    if plan.fold_names and not learnable:
-        raise PlanError(f"no domain of task '{task.name}' can be held out: without it, one class only is left")
-    if "leave-one-domain-out" in plan.rules:
-        for fold in learnable:
-            for unit in inner_units(task, plan.folds, fold):
-                source_classes(task, source_domains(task, (*plan.domains_of(fold), *plan.domains_of(unit))))
-    folded = (*_fold_notes(notes), *_width_notes(plan, task, learnable))
-    held_out = plan.held_out if plan.folds else tuple(learnable)
-    return plan.model_copy(update={"held_out": held_out, "notes": (*plan.notes, *folded)})
+    #: The numbers of clients that the runs have.
+    clients: frozenset[int]
+    #: Validation rows over all sources, in the run that has fewest; None where the rows are elsewhere.
+    validation_rows: int | None = None
 
 
-def _unseen_notes(task: Task, held_out: Sequence[str], codes: Sequence[int]) -> list[str]:
-    """Classes that only a held-out domain has."""
-    notes = []
-    for name in held_out if len(codes) < len(task.classes) else ():
-        counts = torch.bincount(task.domain(name).y, minlength=len(task.classes)).tolist()
-        found = {task.classes[code]: count for code, count in enumerate(counts) if count and code not in codes}
-        if found:
-            shown = ", ".join(f"'{each}' ({count} rows)" for each, count in list(found.items())[:NAMED])
-            more = f" and {len(found) - NAMED} more classes" if len(found) > NAMED else ""
-            notes.append(
-                f"only '{name}' has {shown}{more}: held out, these rows are of an unseen class, which no model can "
-                "name; they count as wrong and are left out of loss, AUROC and calibration"
-            )
-    return notes
-
-
-def _fold_notes(notes: Sequence[str]) -> list[str]:
-    """Notes of one kind, after the first few as a number."""
-    more = len(notes) - NAMED
-    return list(notes) if more <= 0 else [*notes[:NAMED], f"and so for {more} more domains, each in its run"]
-
-
-def _width_notes(plan: Plan, task: Task, folds: Sequence[str]) -> list[str]:
-    """Runs whose sources have other columns, levels or gaps than all domains together."""
-    if task.preparation is None or len(folds) > MOST_WIDTHS:
-        return []
-    widths = {}
-    for fold in folds:
-        shape = task.preparation.of_sources(source_domains(task, plan.domains_of(fold))).shape
-        if shape != task.preparation.shape:
-            widths[fold] = shape[0]
-    if not widths:
-        return []
-    shown = ", ".join(f"{width} without '{fold}'" for fold, width in list(widths.items())[:NAMED])
-    more = f" and others without {len(widths) - NAMED} more" if len(widths) > NAMED else ""
-    return [
-        f"the sources of a run decide its columns, levels and gaps: an example has {task.preparation.shape[0]} numbers "
-        f"with all domains, {shown}{more}"
-    ]
-
-
-def check_against_rows(plan: Plan, task: Task) -> int:
-    """Refuse what only rows show: rows that cannot be used, partitions that do not fit, cohorts that cannot be drawn.
-
-    Returns the number of validation rows, where it is smallest.
-    """
+def check_against_rows(plan: Plan, task: Task) -> Counted:
+    """Refuse what only rows show: rows that cannot be used, partitions and cohorts that cannot be made of them."""
+    counts: set[int] = set()
     fewest = sum(len(domain) for domain in task.domains)
     for domain in task.domains:
         check_rows(domain, task, plan.model)
@@ -146,18 +70,20 @@ def check_against_rows(plan: Plan, task: Task) -> int:
             kind=task.kind,
         )
         fewest = min(fewest, int(made.validation_sizes.sum()))
-        if nested and held_out is not None and plan.cohort is not None and plan.clients is None:
+        counts.add(len(made))
+        if nested and held_out is not None and plan.clients is None:
             inner = len(made) - max(len(plan.domains_of(unit)) for unit in inner_units(task, plan.folds, held_out))
-            if plan.cohort > inner:
+            counts.add(inner)
+            if plan.cohort is not None and plan.cohort > inner:
                 raise PlanError(
                     f"the rule 'leave-one-domain-out' trains inner runs with {inner} clients, too few for a cohort of "
                     f"{plan.cohort}"
                 )
         _check_cohort(plan, len(made))
-    return fewest
+    return Counted(frozenset(counts), fewest)
 
 
-def check_outline(plan: Plan, task: TaskOutline) -> None:
+def check_outline(plan: Plan, task: TaskOutline) -> Counted:
     """Refuse what names and sizes show already."""
     if task.shape != plan.model.input_shape:
         raise PlanError(
@@ -170,16 +96,12 @@ def check_outline(plan: Plan, task: TaskOutline) -> None:
             raise PlanError(
                 f"domain '{domain}': {rows} row cannot be split into training and validation rows; two are needed"
             )
-    _check_cohort(plan, plan.clients if plan.clients is not None else len(task.rows) - bool(plan.held_out))
+    clients = plan.clients if plan.clients is not None else len(task.rows) - bool(plan.held_out)
+    _check_cohort(plan, clients)
+    return Counted(frozenset({clients}))
 
 
 def _check_cohort(plan: Plan, clients: int) -> None:
-    """Refuse a cohort that cannot be drawn from so many clients, or that a method cannot work with."""
+    """Refuse a cohort that cannot be drawn from so many clients."""
     if plan.cohort is not None and not 1 <= plan.cohort <= clients:
         raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {clients} clients; use 1 to {clients}")
-    for label in plan.algorithms:
-        algorithm = plan.algorithm(label)
-        cohort = 1 if algorithm.pooled else plan.cohort or clients
-        algorithm.check(plan.spec_for(algorithm), plan.kind, cohort)
-        if algorithm.server is not None:
-            algorithm.server.check_server(cohort)
