@@ -573,7 +573,7 @@ def test_resuming_with_another_variant_names_what_differs(benched: ff.BenchResul
     with pytest.raises(RecordsError, match=r"its variant 'weak' is fedprox:mu=0.01, and here it is fedprox:mu=0.02;"):
         ff.bench(task(3), given, **options)
     with pytest.raises(RecordsError, match=r"its variants are base, fedprox:mu=0.5, weak, all, and here they are base"):
-        ff.bench(task(3), given[:1], **options)
+        ff.bench(task(3), given[:1], **{**options, "resume": False})
 
 
 def test_a_training_takes_a_variant_and_its_folder_says_so(tmp_path: Path) -> None:
