@@ -24,6 +24,7 @@ from farfield.report.curves import VALIDATED, difference_intervals, held_out_cur
 from farfield.report.data_table import data_grid
 from farfield.report.diagnostics import diagnostics_table
 from farfield.report.findings import findings, main_rule
+from farfield.report.folded_notes import folded
 from farfield.report.formats import (
     MISSING,
     is_percent,
@@ -106,7 +107,7 @@ def render_report(sweep: Sweep, today: date, metric: str | None = None) -> str:
         cost=cost_table(sweep).grid,
         diagnostics=told.grid if (told := diagnostics_table(sweep)) is not None else None,
         data=None if sweep.data is None else _data(sweep.data),
-        notes=[public(note) for note in plan.get("notes", ())],
+        notes=[public(note) for note in folded(plan.get("notes", ()))],
         plan=_plan(plan),
         model=_model(plan["model"]),
         norm=_norm(plan["model"]),
