@@ -34,7 +34,7 @@ def test_no_mean_is_called_over_domains_that_have_no_result(bench: Path) -> None
         shutil.rmtree(path)
     of = collect(bench, "test")
     notes = " ".join(result_table(of, "last").notes())
-    assert "mean: over those of 3 held-out domains that have results (1 to 2 of 3)" in notes
+    assert "mean: over the held-out domains that have a result (1 to 2 of 3)" in notes
     assert of.completeness.sentence == (
         "6 of 12 runs are done; 1 of 3 held-out domains are complete: read this as provisional."
     )
