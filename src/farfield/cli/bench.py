@@ -34,6 +34,8 @@ from farfield.cli.option_values import Metric, comma_list, communication_list, p
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.errors import UserError
+from farfield.protocol.leading_metric import check_metric
+from farfield.report.formats import metric_label
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
@@ -105,8 +107,9 @@ def bench(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Selection rules, the main one first: last, source-validation, leave-one-domain-out "
-            f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
+            help="Selection rules, the main one first: source-validation (lowest validation loss), source-metric, "
+            "source-accuracy (the papers' rule), last, leave-one-domain-out (trains inner runs too), oracle. "
+            f"Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
     metric: Metric = None,
@@ -151,6 +154,7 @@ def bench(
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
     check_engine(engine, parallel)
+    check_metric(metric)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
     if resume and out is None:
@@ -177,6 +181,7 @@ def bench(
         "validation": validation,
         "evaluate_every": evaluate_every,
         "rules": comma_list(select),
+        "metric": metric,
         "quorum": quorum,
         "deadline": deadline,
         "equal_steps": equal_steps,
@@ -195,6 +200,7 @@ def bench(
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
             messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
+            messages.print(_metric_line(plan), highlight=False, soft_wrap=True, markup=False)
 
     try:
         with SweepDisplay(messages, quiet) as display:
@@ -210,7 +216,6 @@ def bench(
                 fresh=fresh,
                 ready=ready,
                 observer=display,
-                metric=metric,
             )
     except KeyboardInterrupt:
         messages.print(
@@ -242,6 +247,11 @@ def _model_line(plan: Plan) -> str:
     shape = " × ".join(map(str, plan.model.input_shape))
     augmented = "" if plan.augment == NONE else f"; augmentation: {plan.augment}"
     return f"model: {presets.describe_network(plan.model.model_dump())}, on examples of {shape}{augmented}"
+
+
+def _metric_line(plan: Plan) -> str:
+    """Name the metric that leads, and why."""
+    return f"metric: {metric_label(plan.metric, plan.kind)} ({plan.metric_reason})"
 
 
 def _print(result: BenchResult, page: Path, seconds: float) -> None:

@@ -34,9 +34,11 @@ from farfield.math.not_called_yet.linear_sem import (
 from farfield.math.not_called_yet.masks import and_mask, masked_mean, sand_mask, sign_agreement
 from farfield.math.not_called_yet.shift import gradient_cosines, prediction_disagreement, proxy_a_distance
 from farfield.math.proximal import proximal_penalty
+from farfield.math.ranking import auroc
 from farfield.math.server_step import adam_step, sgd_step, yogi_step
 
 __all__ = [
+    "auroc",
     "Fairness",
     "GeometricAccumulator",
     "GradientMoments",

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from farfield.federation.client import Rows
-from farfield.models import Model, ModelSpec, ModelState, build_model, probabilities
-from farfield.protocol.metrics import classification_metrics, regression_metrics
+from farfield.models import Model, ModelSpec, ModelState, build_model
+from farfield.protocol.metrics import logit_metrics, regression_metrics
 from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.task import Domain, TaskKind
 
@@ -41,7 +41,7 @@ class HeldOut:
         outputs = predict(self._model, self._rows)
         if self._kind == "regression":
             return regression_metrics(self._outputs(outputs).squeeze(-1).numpy(), self._labels)
-        return classification_metrics(probabilities(outputs).numpy(), self._labels)
+        return logit_metrics(outputs.numpy(), self._labels)
 
 
 def predict(model: Model, rows: Rows) -> Tensor:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from statistics import fmean, stdev
 
-from farfield.protocol.metrics import headline
 from farfield.report.collect import Curve, Sweep
 from farfield.report.metric_values import baseline_of
 from farfield.report.plots import Interval, Series, plot_value
@@ -17,7 +16,7 @@ Reading = Callable[[Curve, str], dict[int, float]]
 
 
 #: What clients measure on their validation rows.
-VALIDATED = ("accuracy", "loss")
+VALIDATED = ("accuracy", "balanced_accuracy", "auroc", "loss", "balanced_loss")
 
 
 def held_out_curves(sweep: Sweep, metric: str | None = None) -> list[Series]:
@@ -55,10 +54,9 @@ def styles(algorithms: list[str], baseline: str | None) -> dict[str, int]:
 
 
 def _series(sweep: Sweep, reading: Reading, asked: str | None) -> list[Series]:
-    usual = headline(sweep.plan["kind"])
-    metric = asked or usual
-    # A domain may not define another metric at all (AUROC with one class only), and then no method has it there.
-    defined = {c.held_out for c in sweep.curves if metric == usual or reading(c, metric)}
+    metric = asked or sweep.plan["metric"]
+    # A domain may not define a metric at all (AUROC with one class only), and then no method has it there.
+    defined = {c.held_out for c in sweep.curves if reading(c, metric)}
     style = styles(sweep.plan["algorithms"], baseline_of(sweep.plan))
     result = []
     for name in sweep.plan["algorithms"]:

@@ -10,15 +10,11 @@ from farfield.report.collect import Sweep
 from farfield.report.formats import is_percent, listed, metric_label, metric_value, plural, with_unit
 from farfield.report.result_table import ResultLine, ResultTable
 
-#: The rule that results are reported by, where the bench has it.
-PREFERRED_RULE = "source-validation"
-
 
 def main_rule(plan: dict[str, Any]) -> str:
-    """The rule of the first table: source validation, else the first that does not peek, else what there is."""
+    """The rule of the first table: the first that does not peek, else what there is."""
     rules: list[str] = plan["rules"]
-    honest = [rule for rule in rules if not RULES[rule].is_oracle]
-    return PREFERRED_RULE if PREFERRED_RULE in rules else (honest or rules)[0]
+    return next((rule for rule in rules if not RULES[rule].is_oracle), rules[0])
 
 
 def findings(sweep: Sweep, table: ResultTable) -> list[str]:

@@ -16,6 +16,9 @@ MISSING = "–"
 NOT_FINITE = "not finite"
 
 _NAMES = {
+    "balanced_accuracy": "balanced accuracy",
+    "balanced_loss": "class-balanced loss",
+    "rmse": "RMSE",
     "macro_f1": "macro-F1",
     "auroc": "AUROC",
     "average_precision": "average precision",
@@ -24,7 +27,7 @@ _NAMES = {
     "r2": "R²",
     "mae": "mean absolute error",
 }
-_PERCENT = frozenset({"accuracy", "macro_f1"})
+_PERCENT = frozenset({"accuracy", "balanced_accuracy", "macro_f1"})
 _AROUND_ONE = frozenset({"auroc", "average_precision", "ece", "brier", "r2"})
 
 #: An absolute path with at least one folder, on any system; its last part is kept.

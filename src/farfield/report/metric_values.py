@@ -14,33 +14,8 @@ from farfield.report.collect import Sweep
 #: The method that the others are compared with.
 BASELINE = "fedavg"
 
-METRICS = {
-    "classification": ("accuracy", "macro_f1", "loss", "auroc", "average_precision", "ece", "brier"),
-    "regression": ("loss", "r2", "mae"),
-}
-#: Other names that people type.
-_ALIASES = {
-    "f1": "macro_f1",
-    "auc": "auroc",
-    "ap": "average_precision",
-    "auprc": "average_precision",
-    "calibration": "ece",
-    "mse": "loss",
-}
-
 Key = tuple[str, int]
 Values = dict[str, dict[Key, float]]
-
-
-def metric_named(kind: str, name: str | None) -> str | None:
-    """The metric that a user means, by its own name or a usual other one. None stays None."""
-    if name is None:
-        return None
-    plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-    plain = _ALIASES.get(plain, plain)
-    if plain not in METRICS[kind]:
-        raise UserError(f"there is no metric '{name}' for a {kind}; choose one of {', '.join(METRICS[kind])}")
-    return plain
 
 
 def undefined_domains(sweep: Sweep, rule: str, metric: str) -> list[str]:

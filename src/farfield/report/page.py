@@ -15,8 +15,7 @@ from markupsafe import Markup
 
 from farfield.diagnose.data_summary import DataSummary
 from farfield.models import NORM_POLICIES
-from farfield.protocol.metrics import headline
-from farfield.protocol.selection import RULES
+from farfield.protocol.selection import RULES, criterion
 from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic
 from farfield.report.collect import Sweep
@@ -149,7 +148,7 @@ def _count(plan: Mapping[str, Any]) -> str:
 
 
 def _curve_figures(sweep: Sweep, metric: str) -> list[Figure]:
-    validated = metric if metric in VALIDATED else headline(sweep.plan["kind"])
+    validated = metric if metric in VALIDATED else criterion(metric)
     groups = [
         ("held-out domains", "held-out", metric, held_out_curves(sweep, metric)),
         ("source validation", "validation", validated, validation_curves(sweep, validated)),

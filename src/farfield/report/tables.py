@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import fmean, pvariance
 from typing import Any
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness, headline
+from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS, fairness
 from farfield.protocol.statistics import Difference, compare
 from farfield.report.collect import Sweep
 from farfield.report.formats import (
@@ -25,7 +25,6 @@ from farfield.report.formats import (
 )
 from farfield.report.grid import Cell, Column, Grid, Table
 from farfield.report.metric_values import (
-    METRICS,
     Key,
     baseline_of,
     check_rule,
@@ -42,7 +41,7 @@ from farfield.report.result_table import ResultLine, ResultTable
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
 
 #: Metrics whose values over domains can be compared as shares.
-_SHARES = frozenset({"accuracy", "macro_f1", "auroc", "average_precision"})
+_SHARES = frozenset({"accuracy", "balanced_accuracy", "macro_f1", "auroc", "average_precision"})
 
 #: Columns of the cost table: key of the row, heading, unit, and what a value is divided by.
 _COSTS = (
@@ -59,7 +58,7 @@ _COSTS = (
 def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTable:
     """A metric per method and held-out domain under `rule`, and paired differences to FedAvg.
 
-    The metric is accuracy, or the loss of a regression, unless another is named. Domains where it is not defined are
+    The metric is the one that leads the bench unless another is named. Domains where it is not defined are
     left out, with a note; where it is defined nowhere, the usual one takes its place.
     """
     plan = sweep.plan
@@ -120,9 +119,9 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
 
 def _leading(sweep: Sweep, rule: str, asked: str | None) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The metric to show, the domains to show it on, and what must be said of both."""
-    usual, held_out = headline(sweep.plan["kind"]), tuple(sweep.plan["held_out"])
-    if asked is None or asked == usual:
-        return usual, held_out, ()
+    held_out = tuple(sweep.plan["held_out"])
+    asked = sweep.plan["metric"] if asked is None else asked
+    usual = "loss" if sweep.plan["kind"] == "regression" else "accuracy"
     label = metric_label(asked, sweep.plan["kind"])
     without = undefined_domains(sweep, rule, asked)
     domains = tuple(domain for domain in held_out if domain not in without)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from farfield.errors import UserError
+from farfield.protocol.leading_metric import check_metric
 from farfield.report.collect import collect
-from farfield.report.metric_values import metric_named
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.result import BenchResult
@@ -66,12 +66,13 @@ def bench(
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given): `resume` goes on with a bench that is there, `fresh` replaces it. `metric`
-    leads the tables and the report. `ready` is called when everything was checked, before the first run; `observer` is
+    leads selection, tables and report; None or "auto" takes the one that fits the task. `ready` is called when everything was checked, before the first run; `observer` is
     told of each run.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
     check_engine(engine, parallel)
+    check_metric(metric)
     check_counts(workers, parallel, checkpoint_every)
     variants = check_variants(algorithms, settings)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
@@ -90,12 +91,12 @@ def bench(
         validation=validation,
         evaluate_every=evaluate_every,
         rules=rules,
+        metric=metric,
         equal_steps=equal_steps,
         quorum=quorum,
         deadline=deadline,
         settings=settings,
     )
-    metric = metric_named(plan.kind, metric)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
@@ -111,7 +112,7 @@ def bench(
                 checkpoint_every=checkpoint_every,
                 observer=observer,
             )
-        return BenchResult(collect(folder, "bench"), metric)
+        return BenchResult(collect(folder, "bench"))
 
 
 def _runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:

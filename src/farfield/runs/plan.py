@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict
 
 from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.models import ModelSpec, build_model
+from farfield.protocol.leading_metric import leading_metric
 from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
-from farfield.protocol.selection import RULES, rule_named
-from farfield.runs.data_checks import check_rows
+from farfield.protocol.selection import LOOKS_AT_VALIDATION, RULES, rule_named
+from farfield.runs.data_checks import check_rows, class_rows
 from farfield.runs.settings import (
     PlanError,
     SortedSettings,
@@ -104,6 +105,9 @@ class Plan(BaseModel):
     validation: float | Literal["official"]
     evaluate_every: int
     rules: tuple[str, ...]
+    #: The metric that leads selection, tables and report, and why it does.
+    metric: str = "accuracy"
+    metric_reason: str = ""
     quorum: float
     deadline: float | None
     #: What is done to the images of training batches.
@@ -151,7 +155,8 @@ class Plan(BaseModel):
     def job_config(self, job: Job) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
-            mode="json", exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
+            mode="json",
+            exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "notes", "metric_reason"},
         )
         return {
             **config,
@@ -207,6 +212,7 @@ def make_plan(
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: str | Sequence[str] | None = None,
+    metric: str | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
     equal_steps: bool = True,
@@ -243,6 +249,7 @@ def make_plan(
             partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
             cohort = cohort if cohort is not None else task.defaults.get("cohort")
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
+        leading = leading_metric(task.kind, metric, class_rows(rows, held_out or task.held_out))
         plan = Plan(
             task=task.name,
             data=task.data,
@@ -258,6 +265,8 @@ def make_plan(
             validation=validation_share(validation),
             evaluate_every=positive("evaluate_every", every),
             rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
+            metric=leading.name,
+            metric_reason=leading.reason,
             quorum=share("quorum", quorum),
             deadline=deadline if deadline is None else positive("deadline", deadline),
             augment=augment,
@@ -332,15 +341,15 @@ def _idle_notes(plan: Plan, given: Mapping[str, Mapping[str, Any]]) -> tuple[str
 
 
 def _validation_notes(plan: Plan, rows: int) -> tuple[str, ...]:
-    """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
+    """Rounds that few rows choose are chosen by chance."""
     if not plan.held_out:  # a training has no other rule to compare with
         return ()
-    if "source-validation" not in plan.rules or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
+    if plan.rules[0] not in LOOKS_AT_VALIDATION or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
         return ()
     more = isinstance(plan.validation, float) and plan.validation < 0.3
     return (
-        f"source-validation chooses rounds by {rows} rows in all, of which one is {100 / rows:.1f} points: compare "
-        f"with the rule 'last'{', or give more rows with --validation 0.3' if more else ''}",
+        f"{plan.rules[0]} chooses rounds by {rows} rows in all, so partly by chance: compare with the rule "
+        f"'last'{', or give more rows with --validation 0.3' if more else ''}",
     )
 
 
