@@ -37,6 +37,7 @@ from farfield.errors import UserError
 from farfield.protocol.leading_metric import check_metric
 from farfield.report.formats import metric_label
 from farfield.runs import presets
+from farfield.runs.baseline import baseline_label
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_variants, folder_name
@@ -112,6 +113,13 @@ def bench(
             f"Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="The label or method that differences are to. Default: FedAvg, or the first method without it.",
+            show_default=False,
+        ),
+    ] = None,
     metric: Metric = None,
     features: Features = None,
     image_size: ImageSize = None,
@@ -182,6 +190,7 @@ def bench(
         "evaluate_every": evaluate_every,
         "rules": comma_list(select),
         "metric": metric,
+        "baseline": baseline,
         "quorum": quorum,
         "deadline": deadline,
         "equal_steps": equal_steps,
@@ -189,7 +198,8 @@ def bench(
     }
     own_rows = preset is None or _own_rows(presets.load(preset), name, data)
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
-    check_variants(chosen.options.get("algorithms"), chosen.settings)  # before data is read for them
+    variants = check_variants(chosen.options.get("algorithms"), chosen.settings)  # before data is read for them
+    baseline_label(chosen.options.get("baseline"), variants)
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))

@@ -1,4 +1,4 @@
-"""The metric that leads a bench: it stands in the headline and the tables, and the loss that suits it chooses rounds."""
+"""The metric that leads a bench: headline and tables show it, and the loss that suits it chooses rounds."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ def metric_named(kind: str, name: str) -> str:
     plain = name.strip().lower().replace("-", "_").replace(" ", "_")
     plain = _ALIASES.get(plain, plain)
     if plain not in METRICS[kind]:
-        raise UserError(
-            f"there is no metric '{name}' for a {kind}; choose one of {', '.join(METRICS[kind])}, or {AUTO}"
-        )
+        known = ", ".join(METRICS[kind])
+        raise UserError(f"there is no metric '{name}' for a {kind}; choose one of {known}, or {AUTO}")
     return plain
 
 

@@ -95,7 +95,7 @@ def classification_metrics(scores: ArrayLike, labels: ArrayLike) -> dict[str, fl
     class of which nothing is right, and the metrics of scores leave it out.
     """
     table, floor = _probabilities(scores)
-    usable = np.isfinite(table).all(axis=1)
+    usable: NDArray[np.bool_] = np.isfinite(table).all(axis=1)
     _check_probabilities(table if bool(usable.all()) else table[usable])
     with np.errstate(invalid="ignore"):
         logarithms = np.log(np.maximum(table, floor))
@@ -115,7 +115,7 @@ def logit_metrics(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
         raise ValueError(f"logits must be a non-empty [examples, classes] table, not of shape {given.shape}")
     if given.shape[1] == 1:
         given = np.hstack([np.zeros_like(given), given])
-    usable = np.isfinite(given).all(axis=1)
+    usable: NDArray[np.bool_] = np.isfinite(given).all(axis=1)
     safe = given if bool(usable.all()) else np.where(usable[:, None], given, 0.0)
     odds = _log_odds(safe)
     logarithms = -np.logaddexp(0.0, -odds)
@@ -139,7 +139,7 @@ def _log_odds(logits: Floats) -> Floats:
     others = (below + 1.0)[:, None] - shares
     others[rows, top] = below
     with np.errstate(divide="ignore"):
-        odds = logits - highest[:, None] - np.log(np.maximum(others, np.finfo(np.float64).tiny))
+        odds: Floats = logits - highest[:, None] - np.log(np.maximum(others, np.finfo(np.float64).tiny))
     # Where the top class's rivals underflow altogether, the nearest of them is all there is.
     lost = below < np.finfo(np.float64).tiny
     if lost.any():
@@ -305,11 +305,8 @@ def _class_numbers(labels: ArrayLike, n: int, classes: int) -> Integers:
     truth = given.astype(np.int64).reshape(-1)
     if truth.size != n:
         raise ValueError(f"{n} rows of scores do not match {truth.size} labels")
-    if (
-        truth.min() < UNSEEN
-        or truth.max() >= classes
-        or (given.dtype.kind == "f" and (given.reshape(-1) != truth).any())
-    ):
+    whole = given.dtype.kind != "f" or bool((given.reshape(-1) == truth).all())
+    if truth.min() < UNSEEN or truth.max() >= classes or not whole:
         raise ValueError(f"labels must be class numbers from 0 to {classes - 1}, not {np.unique(given).tolist()[:10]}")
     return truth
 

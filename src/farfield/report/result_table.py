@@ -65,6 +65,9 @@ class ResultLine:
     settings: Mapping[str, Any]
     #: Not a federated method: what pooled data, or no federation at all, would give.
     reference: bool = False
+    #: The same rounds on the sources' validation rows: every source domain with the same weight, and every row.
+    validation: Summary | None = None
+    participating: Summary | None = None
 
     @property
     def finite(self) -> bool:
@@ -132,6 +135,7 @@ class ResultTable:
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
             columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True)]
+        columns += [Column(heading) for heading in self._source_columns]
         if len(self.domains) > 1:
             columns.append(Column("worst domain"))
             columns += [
@@ -149,7 +153,8 @@ class ResultTable:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know to read the numbers, one sentence per note."""
-        return (*self.remarks, *self._unit_notes(), *self._difference_notes(), *self._gap_notes())
+        notes = (*self._unit_notes(), *self._source_notes(), *self._difference_notes(), *self._gap_notes())
+        return (*self.remarks, *notes)
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
@@ -158,11 +163,23 @@ class ResultTable:
         cells = [Cell(line.algorithm, ", ".join(details)), self._summary_cell(line.overall, "interval")]
         if self.baseline is not None:
             cells += self._difference_cells(line)
+        of_sources = {"source validation": line.validation, "participating": line.participating}
+        cells += [self._mean_cell(of_sources[heading]) for heading in self._source_columns]
         if len(self.domains) > 1:
             where = f"on {line.worst_domain}" if line.worst_domain is not None else ""
             cells.append(Cell(metric_value(self.metric, line.worst), where))
             cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
         return tuple(cells)
+
+    @property
+    def _source_columns(self) -> list[str]:
+        """Headings of the figures on the sources' own validation rows, where a line has them."""
+        return ["source validation"] * any(line.validation is not None for line in self.lines) + [
+            "participating"
+        ] * any(line.participating is not None for line in self.lines)
+
+    def _mean_cell(self, of: Summary | None) -> Cell:
+        return Cell(MISSING, tone="missing") if of is None else Cell(metric_value(self.metric, of.mean))
 
     def _summary_cell(self, of: Summary | None, spread: Literal["interval", "std"]) -> Cell:
         if of is None:
@@ -210,6 +227,16 @@ class ResultTable:
                 "which says how a rerun varies and not how another domain would do."
             )
         return notes
+
+    def _source_notes(self) -> list[str]:
+        meanings = {
+            "source validation": "every source domain with the same weight",
+            "participating": "every row with the same weight",
+        }
+        shown = [f"{heading}: {meanings[heading]}" for heading in self._source_columns]
+        if not shown:
+            return []
+        return [f"On validation rows of the domains that took part, in the same rounds: {'; '.join(shown)}."]
 
     def _difference_notes(self) -> list[str]:
         of = [line.difference for line in self.lines if line.difference is not None]
@@ -274,6 +301,8 @@ class ResultTable:
             "n": overall.n if overall else 0,
             "worst": line.worst,
             "worst_domain": line.worst_domain,
+            "validation": line.validation.mean if line.validation else None,
+            "participating": line.participating.mean if line.participating else None,
         }
         if self.baseline is not None:
             record |= {

@@ -34,6 +34,7 @@ from farfield.report.metric_values import (
     metric_values,
     overall_summary,
     row_noun,
+    source_values,
     undefined_domains,
 )
 from farfield.report.result_table import ResultLine, ResultTable
@@ -79,6 +80,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
         # Runs that failed are seldom the easy ones: no verdict from the survivors alone.
         if len(values[name]) < whole or len(of_baseline) < whole:
             differences[name] = replace(difference, verdict="too few to say")
+    validation, participating = (source_values(sweep, rule, metric, of) for of in ("validation", "participating"))
     own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
     lines = []
     for name in algorithms:
@@ -102,6 +104,8 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 reference=is_reference(method_of[name]),
                 method=method_of[name],
                 settings=own[name],
+                validation=overall_summary(validation[name], held_out),
+                participating=overall_summary(participating[name], held_out),
             )
         )
     return ResultTable(

@@ -30,6 +30,7 @@ OPTIONS = (
     "equal_steps",
     "select",
     "metric",
+    "baseline",
     "image_size",
 )
 #: As the policy of a pretrained network's BatchNorm: its statistics stay those that it was pretrained with.
