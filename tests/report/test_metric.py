@@ -7,9 +7,9 @@ from datetime import date
 import pytest
 
 from farfield.errors import UserError
+from farfield.protocol.leading_metric import metric_named
 from farfield.report.collect import Sweep
 from farfield.report.curves import held_out_curves
-from farfield.report.metric_values import metric_named
 from farfield.report.page import render_report
 from farfield.report.tables import fairness_table, result_table
 from tests.report.sweeps import sweep

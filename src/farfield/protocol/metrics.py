@@ -95,7 +95,7 @@ def classification_metrics(scores: ArrayLike, labels: ArrayLike) -> dict[str, fl
     class of which nothing is right, and the metrics of scores leave it out.
     """
     table, floor = _probabilities(scores)
-    usable: NDArray[np.bool_] = np.isfinite(table).all(axis=1)
+    usable = _finite_rows(table)
     _check_probabilities(table if bool(usable.all()) else table[usable])
     with np.errstate(invalid="ignore"):
         logarithms = np.log(np.maximum(table, floor))
@@ -115,12 +115,17 @@ def logit_metrics(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
         raise ValueError(f"logits must be a non-empty [examples, classes] table, not of shape {given.shape}")
     if given.shape[1] == 1:
         given = np.hstack([np.zeros_like(given), given])
-    usable: NDArray[np.bool_] = np.isfinite(given).all(axis=1)
+    usable = _finite_rows(given)
     safe = given if bool(usable.all()) else np.where(usable[:, None], given, 0.0)
     odds = _log_odds(safe)
     logarithms = -np.logaddexp(0.0, -odds)
     scored = _Scored(np.exp(logarithms), logarithms, odds, safe.argmax(axis=1), usable)
     return _metrics(scored, labels, np.full(safe.shape[1], WORST_LOSS))
+
+
+def _finite_rows(table: Floats) -> NDArray[np.bool_]:
+    """Return which rows have finite entries only."""
+    return np.asarray(np.isfinite(table).all(axis=1))
 
 
 def _log_odds(logits: Floats) -> Floats:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from rich.table import Table as RichTable
 
+from farfield.protocol.comparison_units import MIN_UNITS
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.protocol.selection import RULES
 from farfield.protocol.statistics import Difference, Summary
@@ -245,16 +246,12 @@ class ResultTable:
         if not of:
             return []
         notes = []
-        by_domains = [d.n for d in of if d.unit == "domains"]
-        by_pairs = [d.n for d in of if d.unit == "pairs"]
+        enough = [d.n for d in of if d.n >= MIN_UNITS]
         what = f"vs {self.baseline}: {self.noun} minus {self.baseline} on the same (held-out domain, seed) pairs"
-        if by_domains:
-            notes.append(f"{what}; 95 % interval and p over {_range(by_domains, 'domain')}.")
-        if by_pairs:
-            notes.append(
-                f"{what}; fewer than three shared domains, so interval and p are over {_range(by_pairs, 'pair')} "
-                "and speak of reruns on these domains only."
-            )
+        if enough:
+            notes.append(f"{what}; interval and p over {_range(enough, 'domain')}.")
+        else:
+            notes.append(f"{what}; an interval and a verdict need {MIN_UNITS} shared domains.")
         corrected = [d for d in of if d.p_holm is not None]
         if len(corrected) > 1:
             families = [
@@ -264,11 +261,7 @@ class ResultTable:
             counts = " and ".join(
                 f"{n} {what}" for n, what in zip(families, (f"{self.noun}s", "references"), strict=True) if n > 1
             )
-            note = f"p and verdict are Holm-corrected over {counts or 'one comparison each'}"
-            excludes = any(d.low is not None and d.high is not None and d.low * d.high > 0 for d in corrected)
-            if excludes and any(d.verdict == "no difference beyond chance" for d in corrected):
-                note += "; intervals are not, so one can leave out zero and still be within chance"
-            notes.append(f"{note}.")
+            notes.append(f"interval, p and verdict are Holm-corrected over {counts or 'one comparison each'}.")
         return notes
 
     def _gap_notes(self) -> list[str]:
@@ -309,6 +302,11 @@ class ResultTable:
                 "difference": difference.mean if difference else None,
                 "difference_low": difference.low if difference else None,
                 "difference_high": difference.high if difference else None,
+                "difference_alone_low": difference.alone[0] if difference and difference.alone else None,
+                "difference_alone_high": difference.alone[1] if difference and difference.alone else None,
+                "level": difference.level if difference else None,
+                "detectable": difference.detectable if difference else None,
+                "needed": difference.needed if difference else None,
                 "difference_unit": difference.unit if difference else None,
                 "difference_n": difference.n if difference else 0,
                 "p_value": difference.p_value if difference else None,

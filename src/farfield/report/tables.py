@@ -74,7 +74,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
     differences: dict[str, Difference] = {}
     for reference in (False, True):
         family = {a: v for a, v in comparable.items() if is_reference(method_of[a]) is reference}
-        differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric]) if family else {}
+        differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric], metric) if family else {}
     whole = len(held_out) * len(plan["seeds"])
     for name, difference in differences.items():
         # Runs that failed are seldom the easy ones: no verdict from the survivors alone.
@@ -250,7 +250,7 @@ def cost_table(sweep: Sweep) -> Table:
     """What a run cost, as the mean over the finished runs of each method: work, traffic by phase, time, memory."""
     records, rows = [], []
     for name in sweep.plan["algorithms"]:
-        of = [row for row in sweep.rows if row["algorithm"] == name]
+        of = [row for row in sweep.runs if row["algorithm"] == name]
         record: dict[str, Any] = {"algorithm": name, "runs": len(of)}
         cells = [Cell(name)]
         for key, _, unit, scale in _COSTS:

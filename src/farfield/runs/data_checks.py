@@ -39,13 +39,9 @@ def _check_examples(domain: Domain, where: str) -> None:
         raise ValueError(f"{where} has a value that is not finite in row {row}; mend or leave out such rows")
 
 
-def class_rows(task: Task | None, always_held_out: Sequence[str] | None) -> tuple[int, ...]:
-    """Return the rows of each class over the domains that train in some run; nothing where no rows are here.
-
-    With two or more domains held out one by one, each of them trains while another is held out.
-    """
+def class_rows(task: Task | None, always_held_out: Sequence[str]) -> tuple[int, ...]:
+    """Return the rows of each class over the domains that train in some run; nothing where no rows are here."""
     if task is None or task.kind == "regression":
         return ()
-    apart = set(always_held_out or ()) if len(always_held_out or ()) == 1 else set()
-    labels = torch.cat([domain.y for domain in task.domains if domain.name not in apart])
+    labels = torch.cat([domain.y for domain in task.domains if domain.name not in always_held_out])
     return tuple(labels[labels >= 0].long().bincount(minlength=len(task.classes)).tolist())
