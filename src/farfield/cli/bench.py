@@ -33,6 +33,7 @@ from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
+from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.errors import UserError
 from farfield.protocol.leading_metric import check_metric
 from farfield.report.formats import metric_label
@@ -167,6 +168,7 @@ def bench(
     use_file: Annotated[
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
     ] = None,
+    track: Track = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
@@ -177,6 +179,7 @@ def bench(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
+    callbacks = make_trackers(track)
     methods = None if algorithms is None else ",".join(algorithms)
     for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
@@ -223,7 +226,7 @@ def bench(
             messages.print(_metric_line(plan), highlight=False, soft_wrap=True, markup=False)
 
     try:
-        with SweepDisplay(messages, quiet) as display:
+        with callback_warnings(), SweepDisplay(messages, quiet) as display:
             result = run_bench(
                 loaded,
                 **chosen.options,
@@ -236,6 +239,7 @@ def bench(
                 fresh=fresh,
                 ready=ready,
                 observer=display,
+                callbacks=callbacks,
             )
     except KeyboardInterrupt:
         messages.print(

@@ -19,6 +19,8 @@ FORMAT = 3
 DATA = "data.json"
 #: In a run's folder: the numbers by which its rows were prepared.
 PREPARATION = "preparation.json"
+#: A folder: what trackers keep with the bench.
+TRACKERS = "trackers"
 #: In a run's folder: why the run failed.
 FAILURE = "failure.json"
 

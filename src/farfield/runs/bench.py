@@ -12,11 +12,12 @@ from farfield.errors import UserError
 from farfield.protocol.leading_metric import check_metric
 from farfield.report.collect import collect
 from farfield.runs.baseline import baseline_label
+from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights
-from farfield.runs.sweep import Observer, missing_jobs, open_sweep, run_sweep
+from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, run_sweep
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -55,6 +56,7 @@ def bench(
     fresh: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
     observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
     metric: str | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
@@ -71,14 +73,16 @@ def bench(
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given): `resume` goes on with a bench that is there, `fresh` replaces it. `metric`
-    leads selection, tables and report; None or "auto" takes the one that fits the task. `ready` is called
-    when everything was checked, before the first run; `observer` is told of each run.
+    leads selection, tables and report; None or "auto" takes the one that fits the task. `ready` is called when
+    everything was checked, before the first run; `observer` is told of each run, `callbacks` of each round too
+    (trackers, `farfield.Callback`).
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
     check_engine(engine, parallel)
     check_metric(metric)
     check_counts(workers, parallel, checkpoint_every)
+    callbacks = check_callbacks(callbacks)
     variants = check_variants(algorithms, settings)
     baseline_label(baseline, variants)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
@@ -108,19 +112,23 @@ def bench(
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
-        # A bench that is there already needs no engine, and starting one can take a while.
-        name = engine if missing_jobs(plan, task, folder) else "local"
-        with open_engine(name, plan, task, workers) as opened:
-            run_sweep(
-                plan,
-                task,
-                folder,
-                parallel=_runs_at_once(engine, workers, parallel),
-                engine=opened,
-                checkpoint_every=checkpoint_every,
-                observer=observer,
-            )
-        return BenchResult(collect(folder, "bench"))
+        jobs = {job: job.folder(folder) for job in plan.jobs(task)}
+        with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
+            # A bench that is there already needs no engine, and starting one can take a while.
+            name = engine if missing_jobs(plan, task, folder) else "local"
+            with open_engine(name, plan, task, workers) as opened:
+                run_sweep(
+                    plan,
+                    task,
+                    folder,
+                    parallel=_runs_at_once(engine, workers, parallel),
+                    engine=opened,
+                    checkpoint_every=checkpoint_every,
+                    observer=teller,
+                )
+            result = BenchResult(collect(folder, "bench"))
+            teller.end(result)
+        return result
 
 
 def _runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:

@@ -15,12 +15,12 @@ from farfield.protocol.leave_one_out import ProtocolError, source_domains
 from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
 from farfield.runs.data_checks import class_rows
+from farfield.runs.fit import Fit
 from farfield.runs.job import Job, folder_name
 from farfield.runs.plan_checks import (
     check_against_rows,
     check_models,
     check_outline,
-    check_representation,
     validation_notes,
 )
 from farfield.runs.settings import (
@@ -40,6 +40,7 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
+from farfield.runs.task_defaults import dropped_notes
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
@@ -102,6 +103,8 @@ class Plan(BaseModel):
     model: ModelSpec
     #: All parameters by label, resolved.
     settings: dict[str, dict[str, Any]]
+    #: Variants that were asked for and do not fit, by label, each with the reason.
+    left_out: dict[str, str] = {}
     #: What a user should know before the runs: how the data was read, settings without effect.
     notes: tuple[str, ...] = ()
 
@@ -152,16 +155,8 @@ class Plan(BaseModel):
         config = self.model_dump(
             mode="json",
             exclude={
-                "variants",
-                "settings",
-                "seeds",
-                "held_out",
-                "folds",
-                "rules",
-                "baseline",
-                "rounds_of",
-                "notes",
-                "metric_reason",
+                *("variants", "settings", "seeds", "held_out", "folds"),
+                *("rules", "baseline", "rounds_of", "left_out", "notes", "metric_reason"),
                 # In a bench the metric chooses among rounds that are all there; in a training it decides which is kept.
                 *(["metric"] if job.held_out is not None else []),
             },
@@ -256,12 +251,14 @@ def make_plan(
             domains, groups = held_out_folds(task, group_list("held_out", held_out) or task.held_out, folds)
         augment = augmentation(task, settings.pop("augment", None))
         found = sort_settings(settings, variants)
-        given = found.given
+        given, defaults = found.given, task.defaults
         if communications is not None and not isinstance(communications, int) and rounds is not None:
             raise PlanError("epochs given as communications say how many rounds there are; omit rounds")
         rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         by_epochs = communications is not None
-        resolved = {v.label: resolve(v.method, task.defaults, given[v.label], by_epochs) for v in variants}
+        fit = Fit(variants)
+        resolved = fit.resolved(variants, lambda v: resolve(v.method, defaults, given[v.label], by_epochs))
+        variants = tuple(v for v in variants if v.label in resolved)
         budget = local_epochs_in_all(communications, rounds)
         if communications is not None:
             rounds, resolved = synchronise(communications, rounds, variants, resolved, given)
@@ -298,14 +295,12 @@ def make_plan(
             settings=resolved,
             notes=task.notes,
         )
-        check_representation(plan, found.model)
         check_models(plan)
-        if rows is None:
-            check_outline(plan, task)
-            few: tuple[str, ...] = ()
-        else:
-            few = validation_notes(plan, check_against_rows(plan, rows))
-        told = (*few, *baseline_notes(plan), *_beaten_notes(found), *_idle_notes(plan, given))
+        counted = check_outline(plan, task) if rows is None else check_against_rows(plan, rows)
+        plan = fit.without_misfits(plan, counted.clients, found.model)
+        plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
+        told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
+        told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found), *_idle_notes(plan, given))
         plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)

@@ -23,7 +23,7 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, format_of
+from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, TRACKERS, format_of
 from farfield.records.setting_text import readable
 from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.plan import Job, Plan
@@ -122,7 +122,8 @@ def _remove_sweep(out: Path) -> None:
 
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
-    shutil.rmtree(out / "runs", ignore_errors=True)
+    for name in ("runs", TRACKERS):
+        shutil.rmtree(out / name, ignore_errors=True)
     for name in (BENCH, DATA, "report.html"):
         (out / name).unlink(missing_ok=True)
 
