@@ -14,8 +14,33 @@ from farfield.report.collect import Sweep
 #: The method that the others are compared with.
 BASELINE = "fedavg"
 
+#: What leads where a plan does not say it (benches of older versions), and where the leading metric has no value.
+_USUAL = {"classification": "accuracy", "regression": "rmse"}
 Key = tuple[str, int]
 Values = dict[str, dict[Key, float]]
+
+
+def leading_metric(plan: Mapping[str, Any]) -> str:
+    """Return the metric that tables and page lead with."""
+    return str(plan.get("metric") or _USUAL[plan["kind"]])
+
+
+def usual_metric(plan: Mapping[str, Any]) -> str:
+    """Return the metric that every domain of such a task defines."""
+    return _USUAL[plan["kind"]]
+
+
+def has_metric(metrics: Mapping[str, Any], metric: str) -> bool:
+    return metric in metrics or (metric == "rmse" and "loss" in metrics)
+
+
+def value_in(metrics: Mapping[str, Any], metric: str) -> float | None:
+    """Return a metric of some rows; a root mean squared error that was not recorded comes from the loss."""
+    if metric == "rmse" and "rmse" not in metrics:
+        loss = metrics.get("loss")
+        return None if loss is None or loss < 0 else math.sqrt(loss)
+    value = metrics.get(metric)
+    return None if value is None else float(value)
 
 
 def undefined_domains(sweep: Sweep, rule: str, metric: str) -> list[str]:
@@ -24,7 +49,7 @@ def undefined_domains(sweep: Sweep, rule: str, metric: str) -> list[str]:
     for row in sweep.rows:
         chosen = row["selection"].get(rule)
         if chosen is not None:
-            found[row["held_out"]] = found.get(row["held_out"], False) or metric in chosen
+            found[row["held_out"]] = found.get(row["held_out"], False) or has_metric(chosen, metric)
     return [domain for domain, has in found.items() if not has]
 
 
@@ -38,9 +63,9 @@ def metric_values(sweep: Sweep, rule: str, metric: str) -> Values:
     values: Values = {name: {} for name in sweep.plan["algorithms"]}
     for row in sweep.rows:
         chosen = row["selection"].get(rule)
-        if chosen is not None and metric in chosen:
-            value = chosen[metric]
-            values[row["algorithm"]][row["held_out"], row["seed"]] = math.nan if value is None else float(value)
+        if chosen is not None and has_metric(chosen, metric):
+            value = value_in(chosen, metric)
+            values[row["algorithm"]][row["held_out"], row["seed"]] = math.nan if value is None else value
     return values
 
 

@@ -51,6 +51,7 @@ __all__ = [
     "DEFAULT_ALGORITHMS",
     "DEFAULT_ROUNDS",
     "DEFAULT_RULES",
+    "DEFAULT_SEEDS",
     "Job",
     "Plan",
     "check_counts",
@@ -63,6 +64,7 @@ __all__ = [
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
 DEFAULT_RULES = ("source-validation", "last", "oracle")
 DEFAULT_ROUNDS = 30
+DEFAULT_SEEDS = 3
 #: Evaluations that a run makes when nobody says how often.
 EVALUATIONS = 15
 
@@ -213,7 +215,7 @@ def make_plan(
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] = DEFAULT_SEEDS,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
     partition: str | None = None,

@@ -13,6 +13,7 @@ from farfield.records import RunFolder
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import PREPARATION
 from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
+from farfield.runs.growing import lengthen
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Measure, OnBetter, Rounds, Schedule, Watch, open_run
 from farfield.runs.run_data import RunData, run_data
@@ -36,7 +37,9 @@ def run_job(
     """
     records = RunFolder(folder)
     with records.writing():
-        done = open_run(records, plan.job_config(job))
+        config = plan.job_config(job)
+        lengthen(records, config)
+        done = open_run(records, config)
         return done or _run_locked(plan, task, job, records, engine, checkpoint_every, watch, on_better)
 
 
