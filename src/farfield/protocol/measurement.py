@@ -18,8 +18,9 @@ from farfield.tasks.task import Domain, TaskKind
 class HeldOut:
     """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one.
 
-    `outputs` turns what a regression's model gives into the units of the domain's labels. Several held-out domains can
-    share one `model`, into which the measured states are loaded.
+    `outputs` turns what a regression's model gives into the units of the domain's labels. A class number beyond the
+    model's is of a class that no source has (`metrics.logit_metrics`). Several held-out domains can share one `model`,
+    into which the measured states are loaded.
     """
 
     def __init__(

@@ -52,9 +52,6 @@ METRICS: dict[str, tuple[str, ...]] = {
     "regression": ("rmse", "mae", "r2", "loss"),
 }
 
-#: The label of a row whose class the model cannot name, because no source domain has it.
-UNSEEN = -1
-
 ECE_BINS = 15
 
 # Scores ranked in one go; more are ranked a block of classes at a time, which bounds the memory.
@@ -91,8 +88,6 @@ def classification_metrics(scores: ArrayLike, labels: ArrayLike) -> dict[str, fl
 
     A row with a non-finite score, as a diverged model gives, counts as wrong and has the largest loss there is.
     The metrics that need every score (`auroc`, `average_precision`, `ece`, `brier`) are then left out.
-    A row with the label `UNSEEN` has a class that the model cannot name: it counts as wrong, its class as one more
-    class of which nothing is right, and the metrics of scores leave it out.
     """
     table, floor = _probabilities(scores)
     usable = _finite_rows(table)
@@ -100,7 +95,7 @@ def classification_metrics(scores: ArrayLike, labels: ArrayLike) -> dict[str, fl
     with np.errstate(invalid="ignore"):
         logarithms = np.log(np.maximum(table, floor))
     scored = _Scored(table, logarithms, table, table.argmax(axis=1), usable)
-    return _metrics(scored, labels, -np.log(floor))
+    return _metrics(scored, _class_numbers(labels, *table.shape), -np.log(floor))
 
 
 def logit_metrics(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
@@ -108,6 +103,10 @@ def logit_metrics(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
 
     As `classification_metrics`, in float64 from the logits themselves: a probability that rounds to 1 has lost what
     the loss and the order of the rows depend on. Where K is over 2 a class is ranked by its log odds against the rest.
+
+    A label beyond the model's classes is a class that no source has: such rows count as wrong in what counts right
+    answers (accuracy, balanced accuracy, macro-F1), each such class as one of which nothing is right, and they are left
+    out of what needs a score for the true class.
     """
     given = np.asarray(logits, dtype=np.float64)
     given = given[:, None] if given.ndim == 1 else given
@@ -120,7 +119,8 @@ def logit_metrics(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     odds = _log_odds(safe)
     logarithms = -np.logaddexp(0.0, -odds)
     scored = _Scored(np.exp(logarithms), logarithms, odds, safe.argmax(axis=1), usable)
-    return _metrics(scored, labels, np.full(safe.shape[1], WORST_LOSS))
+    truth = _class_numbers(labels, len(safe), max(safe.shape[1], int(np.max(labels, initial=0)) + 1))
+    return _metrics(scored, truth, np.full(safe.shape[1], WORST_LOSS))
 
 
 def _finite_rows(table: Floats) -> NDArray[np.bool_]:
@@ -157,20 +157,18 @@ def _log_odds(logits: Floats) -> Floats:
 WORST_LOSS = float(-np.log(np.finfo(np.float32).tiny))
 
 
-def _metrics(scored: _Scored, labels: ArrayLike, worst_loss: Floats) -> dict[str, float]:
+def _metrics(scored: _Scored, truth: Integers, worst_loss: Floats) -> dict[str, float]:
     n, classes = scored.probabilities.shape
-    truth = _class_numbers(labels, n, classes)
-    named, usable = truth != UNSEEN, scored.usable
+    named, usable = truth < classes, scored.usable
     complete = bool(usable.all())
 
-    predicted = scored.predicted if complete else np.where(usable, scored.predicted, classes)
+    predicted = scored.predicted if complete else np.where(usable, scored.predicted, -1)
     correct = predicted == truth
     occurs = np.bincount(truth[named], minlength=classes)
     guessed = np.bincount(predicted[usable], minlength=classes)
     hits = np.bincount(truth[correct], minlength=classes)
     present = occurs > 0
-    others = 0 if named.all() else 1
-    kinds = int(present.sum()) + others
+    kinds = int(present.sum()) + len(np.unique(truth[~named]))
     metrics = {
         "accuracy": float(correct.mean()),
         "balanced_accuracy": float((hits[present] / occurs[present]).sum() / kinds),
@@ -311,7 +309,7 @@ def _class_numbers(labels: ArrayLike, n: int, classes: int) -> Integers:
     if truth.size != n:
         raise ValueError(f"{n} rows of scores do not match {truth.size} labels")
     whole = given.dtype.kind != "f" or bool((given.reshape(-1) == truth).all())
-    if truth.min() < UNSEEN or truth.max() >= classes or not whole:
+    if truth.min() < 0 or truth.max() >= classes or not whole:
         raise ValueError(f"labels must be class numbers from 0 to {classes - 1}, not {np.unique(given).tolist()[:10]}")
     return truth
 
