@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from farfield.federation.client import Rows
-from farfield.models import Model, ModelSpec, ModelState, build_model, probabilities
-from farfield.protocol.metrics import classification_metrics, regression_metrics
+from farfield.models import Model, ModelSpec, ModelState, build_model
+from farfield.protocol.metrics import logit_metrics, regression_metrics
 from farfield.protocol.site_figures import classification_site, regression_site
-from farfield.protocol.unseen_classes import metrics_with_unseen
 from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.task import Domain, TaskKind
 
@@ -22,9 +21,9 @@ class HeldOut:
     """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one.
 
     `outputs` turns what a regression's model gives into the units of the domain's labels. A class number beyond the
-    model's is of a class that no source has (`unseen_classes`). Several held-out domains can share one `model`, into
-    which the measured states are loaded. `classes` names the classes in the figures of a site, `unseen` the rows of
-    classes that the model cannot name.
+    model's is of a class that no source has (`metrics.logit_metrics`). Several held-out domains can share one `model`,
+    into which the measured states are loaded. `classes` names the classes in the figures of a site, `unseen` the rows
+    of classes that the model cannot name.
     """
 
     def __init__(
@@ -73,13 +72,7 @@ class HeldOut:
     def _metrics(self, outputs: Tensor) -> dict[str, float]:
         if self._kind == "regression":
             return regression_metrics(outputs.numpy(), self._labels)
-        scores = probabilities(outputs).numpy()
-        return metrics_with_unseen(
-            self._labels,
-            scores.shape[1],
-            np.where(np.isfinite(scores).all(axis=1), scores.argmax(axis=1), -1),
-            lambda rows: classification_metrics(scores[rows], self._labels[rows]),
-        )
+        return logit_metrics(outputs.numpy(), self._labels)
 
 
 def predict(model: Model, rows: Rows) -> Tensor:

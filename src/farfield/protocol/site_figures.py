@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, softmax
 
 from farfield.protocol.calibration import NotDefined, curve, logistic_intercept, logistic_slope, straight_line
 from farfield.protocol.decision_curve import decision_curve
+from farfield.protocol.metrics import log_odds
 from farfield.protocol.roc_interval import auroc_interval, macro_auroc_interval
 
 Floats = NDArray[np.float64]
@@ -159,7 +160,7 @@ def _classes(logits: Floats, truth: NDArray[np.int64]) -> dict[str, Any]:
     figures["calibration"] = {"slope": None, "intercept": None, "bins": curve(probabilities.max(axis=1), right)}
     if logits.shape[1] > MOST_CLASSES:
         refused["auroc"] = f"more than {MOST_CLASSES} classes"
-    elif (found := macro_auroc_interval(log_softmax(logits, axis=1), truth)) is not None:
+    elif (found := macro_auroc_interval(log_odds(logits), truth)) is not None:
         thin = _thinnest(truth) < FEW_EVENTS
         low, high = (None, None) if thin else found[1:]
         figures["auroc"] = {"value": found[0], "low": low, "high": high}
