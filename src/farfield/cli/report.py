@@ -38,7 +38,7 @@ def report(
 ) -> None:
     """Write the report of a bench, finished or not, and print its table; of several benches, their comparison."""
     check_output("--json", json_file)
-    result = BenchResult(compared([collect(folder, "report") for folder in folders], baseline), metric)
+    result = BenchResult(compared([collect(folder, "report", metric) for folder in folders], baseline))
     if json_file is not None:
         result.json(json_file)
     page = result.report(to if to is not None or len(folders) == 1 else COMPARISON)
