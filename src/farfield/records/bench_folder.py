@@ -19,6 +19,8 @@ FORMAT = 3
 DATA = "data.json"
 #: The runs of the plan in their order, with their folders and rounds, for whoever watches.
 JOBS = "jobs.json"
+#: How the domains differ; a short bench has none.
+DIAGNOSIS = "diagnosis.json"
 #: In a run's folder: the numbers by which its rows were prepared.
 PREPARATION = "preparation.json"
 #: A folder: what trackers keep with the bench.
