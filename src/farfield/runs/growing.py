@@ -17,7 +17,7 @@ from farfield.algorithms import FedAvg, build, params_of
 from farfield.protocol.folds import Folds, held_out_folds
 from farfield.records import RecordsError, RunFolder, difference, read_config, write_config
 from farfield.records.bench_folder import BENCH, FORMAT, format_of
-from farfield.records.run import CONFIG, RESULT
+from farfield.records.run_files import CONFIG, RESULT
 from farfield.report.formats import listed, plural
 from farfield.runs.baseline import baseline_label
 from farfield.runs.plan import Plan, check_variants
