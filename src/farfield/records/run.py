@@ -20,17 +20,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from farfield.errors import UserError
 from farfield.records.atomic import append_row, keep_rows_until, read_rows, sync, write_atomic, write_json
+from farfield.records.errors import RecordsError
+from farfield.records.run_files import CONFIG, EVENTS, LOCK, RESULT, ROUNDS
 from farfield.records.sealed import SEALED, append_sealed
 
-CONFIG, ROUNDS, EVENTS, RESULT = "config.toml", "rounds.jsonl", "events.jsonl", "result.json"
-LOCK = ".lock"
 KEPT_CHECKPOINTS = 2
-
-
-class RecordsError(UserError):
-    """A folder that cannot be used as asked, in one sentence."""
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
