@@ -105,7 +105,7 @@ def main() -> None:
         return
     print(f"\n{'FedAvg against FedAvg':24} {'domains':>7} {'new domain':>11} {'these domains':>14} {'5 methods':>10}")
     for task in itertools.islice(TASKS, 1 if short else None):
-        new, these, benches, domains = real_nulls(task, 12 if short else 40, 300 if short else 2000)
+        new, these, benches, domains = real_nulls(task, 12 if short else 24, 300 if short else 2000)
         print(f"{task:24} {domains:7} {100 * new:9.1f} % {100 * these:12.1f} % {100 * benches:8.1f} %")
 
 
