@@ -1,6 +1,6 @@
 """How often is a method without any effect called better or worse?
 
-    FARFIELD_DATA=… python studies/false_alarms.py [--short]
+    FARFIELD_DATA=… python -m studies.false_alarms [--short]
 
 Real nulls: FedAvg is run with many seeds on real tasks; three seeds against three others is a comparison in which
 nothing differs, and five such groups against one baseline is a bench of five methods.
