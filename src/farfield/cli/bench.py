@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 
 from farfield.algorithms import use
+from farfield.cli.answer import print_answer
 from farfield.cli.console import messages, output
 from farfield.cli.data_options import (
     Categorical,
@@ -290,6 +291,7 @@ def _model_line(plan: Plan) -> str:
 
 def _print(result: BenchResult, page: Path, seconds: float) -> None:
     output.print(result.results().render(output.width))
+    print_answer(result)
     runs = len(result.rows)
     output.print(f"{runs} runs in {seconds:.0f} s; report: {page}", highlight=False, soft_wrap=True, markup=False)
     for failure in result.failures:

@@ -22,10 +22,11 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, TRACKERS
+from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, TRACKERS
 from farfield.records.setting_text import readable
 from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
+from farfield.runs.examples import write_examples
 from farfield.runs.growing import additions, check_format, check_longer, conflict
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Progress
@@ -116,7 +117,7 @@ def _remove_sweep(out: Path) -> None:
     """
     for name in ("runs", TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (BENCH, DATA, DIAGNOSIS, "report.html"):
+    for name in (BENCH, DATA, DIAGNOSIS, EXAMPLES, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
@@ -143,6 +144,7 @@ def run_sweep(
     """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
     observer = observer or Silent()
     write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
+    write_examples(task, out)
     missing = missing_jobs(plan, task, out)
     total = len(list(plan.jobs(task)))
     observer.begin(total, total - len(missing))
