@@ -15,6 +15,7 @@ from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
 from farfield.runs.fit import Fit
 from farfield.runs.job import Job, folder_name
+from farfield.runs.learnable_folds import with_learnable_folds
 from farfield.runs.plan_checks import (
     check_against_rows,
     check_models,
@@ -38,6 +39,7 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
+from farfield.runs.source_schema import SourceSchema
 from farfield.runs.task_defaults import dropped_notes
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import NONE
@@ -141,13 +143,14 @@ class Plan(BaseModel):
         """Build the method of a variant with its settings."""
         return build(self.variant(label).method, self.settings[label], self.rounds_of[label])
 
-    def spec_for(self, algorithm: FedAvg) -> ModelSpec:
-        """The model with what this method needs of it."""
+    def spec_for(self, algorithm: FedAvg, schema: SourceSchema | None = None) -> ModelSpec:
+        """The model with what this method needs of it, in the sizes of a run; without one, of all domains together."""
+        model = self.model if schema is None else schema.spec(self.model, len(schema.numbers))
         if algorithm.representation == "plain":
-            return self.model
-        return self.model.model_copy(update={"representation": algorithm.representation})
+            return model
+        return model.model_copy(update={"representation": algorithm.representation})
 
-    def job_config(self, job: Job) -> dict[str, Any]:
+    def job_config(self, job: Job, schema: SourceSchema | None = None) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
             mode="json",
@@ -167,7 +170,7 @@ class Plan(BaseModel):
             **self._groups(job),
             "seed": job.seed,
             "settings": self.settings[job.algorithm],
-            "model": self.spec_for(self.algorithm(job.algorithm)).model_dump(mode="json"),
+            "model": self.spec_for(self.algorithm(job.algorithm), schema).model_dump(mode="json"),
         }
 
     def _groups(self, job: Job) -> dict[str, Any]:
@@ -288,6 +291,8 @@ def make_plan(
         )
         check_models(plan)
         counted = check_outline(plan, task) if rows is None else check_against_rows(plan, rows)
+        if rows is not None:
+            plan = with_learnable_folds(plan, rows, named=held_out is not None)
         plan = fit.without_misfits(plan, counted.clients, found.model)
         plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
         told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
