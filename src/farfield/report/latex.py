@@ -59,7 +59,7 @@ def latex(grid: Grid) -> str:
         r"\end{tabular}",
     ]
     if grid.notes:
-        lines += [r"", r"\smallskip", r"\footnotesize", r" \\".join(as_latex(note) for note in grid.notes)]
+        lines += [r"", r"\smallskip", r"\footnotesize", " \\\\\n".join(as_latex(note) for note in grid.notes)]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
