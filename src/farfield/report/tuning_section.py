@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from farfield.protocol.metrics import METRICS
 from farfield.records.atomic import read_rows
 from farfield.report.collect import Sweep
 from farfield.report.formats import MISSING, metric_label, metric_value, number, public, settings_text
 from farfield.report.grid import Cell, Column, Grid
-from farfield.report.metric_values import METRICS
 
 #: Trials that are shown; `tuning/` has them all.
 SHOWN = 400
