@@ -14,8 +14,11 @@ from farfield.report.metric_values import metric_named
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.result import BenchResult
-from farfield.runs.settings import check_weights
-from farfield.runs.sweep import Observer, missing_jobs, open_sweep, run_sweep
+from farfield.runs.settings import check_weights, seed_numbers
+from farfield.runs.sweep import Observer, missing_jobs, open_sweep, record_tuned, run_sweep
+from farfield.runs.tuning.candidates import check_optuna
+from farfield.runs.tuning.request import read_request
+from farfield.runs.tuning.study import run_studies
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -53,6 +56,9 @@ def bench(
     ready: Callable[[Plan], None] = lambda _: None,
     observer: Observer | None = None,
     metric: str | None = None,
+    tune: int | None = None,
+    tune_by: str | None = None,
+    tune_only: str | Sequence[str] | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
 
@@ -66,13 +72,18 @@ def bench(
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given): `resume` goes on with a bench that is there, `fresh` replaces it. `metric`
-    leads the tables and the report. `ready` is called when everything was checked, before the first run; `observer` is
-    told of each run.
+    leads the tables and the report. `tune` tries so many settings of every method before the runs, for each held-out
+    domain on its sources alone, compared by `tune_by` ("source-validation" or "leave-one-domain-out"); `tune_only`
+    names the parameters. `ready` is called when everything was checked, before the first run; `observer` is told of
+    each run.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
     check_engine(engine, parallel)
     check_counts(workers, parallel, checkpoint_every)
+    tuning = read_request(tune, tune_by, tune_only, seed=seed_numbers(seeds)[0])
+    if tuning is not None:
+        check_optuna(tuning.trials)
     variants = check_variants(algorithms, settings)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
@@ -94,11 +105,23 @@ def bench(
         quorum=quorum,
         deadline=deadline,
         settings=settings,
+        tuning=tuning,
     )
     metric = metric_named(plan.kind, metric)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
+        if plan.tuning is not None:
+            plan = run_studies(
+                plan,
+                task,
+                folder,
+                parallel=_runs_at_once("local", workers, parallel),
+                workers=workers or 1,
+                checkpoint_every=checkpoint_every,
+                observer=observer,
+            )
+            record_tuned(plan, folder)
         # A bench that is there already needs no engine, and starting one can take a while.
         name = engine if missing_jobs(plan, task, folder) else "local"
         with open_engine(name, plan, task, workers) as opened:

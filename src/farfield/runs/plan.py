@@ -15,6 +15,7 @@ from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.models import ModelSpec, build_model
 from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
+from farfield.records.tuning_trials import TUNING
 from farfield.runs.data_checks import check_rows
 from farfield.runs.settings import (
     PlanError,
@@ -32,6 +33,9 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
+from farfield.runs.tuning.notes import untuned_notes
+from farfield.runs.tuning.outcome import Tuned
+from farfield.runs.tuning.request import Tuning, with_parameters
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
@@ -59,17 +63,23 @@ class Job:
     held_out: str | None
     seed: int
     inner: str | None = None
+    #: The number of a trial of the tuning; None for a run whose result counts.
+    trial: int | None = None
 
     def folder(self, sweep: Path) -> Path:
-        assert self.held_out is not None
-        path = sweep / "runs" / folder_name(self.algorithm, keep="+=") / folder_name(self.held_out)
+        if self.trial is not None:
+            path = study_folder(sweep, self.algorithm, self.held_out) / f"trial-{self.trial:04d}"
+        else:
+            assert self.held_out is not None
+            path = sweep / "runs" / folder_name(self.algorithm, keep="+=") / folder_name(self.held_out)
         if self.inner is not None:
             path = path / f"inner-{folder_name(self.inner)}"
         return path / f"seed-{self.seed}"
 
     def __str__(self) -> str:
         held_out = " and ".join(d for d in (self.held_out, self.inner) if d is not None) or "nothing"
-        return f"{self.algorithm}, {held_out} held out, seed {self.seed}"
+        trial = "" if self.trial is None else f", trial {self.trial}"
+        return f"{self.algorithm}{trial}, {held_out} held out, seed {self.seed}"
 
 
 def folder_name(name: str, keep: str = "") -> str:
@@ -80,6 +90,13 @@ def folder_name(name: str, keep: str = "") -> str:
     if not quoted or len(quoted) > LONGEST_NAME:
         quoted = f"{quoted[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     return quoted
+
+
+def study_folder(sweep: Path, label: str, held_out: str | None) -> Path:
+    """Return the folder of a variant's trials for one held-out domain; None is a tuning in which all domains train."""
+    # No domain can have this name: folder_name quotes a plus sign.
+    domain = "+all-train" if held_out is None else folder_name(held_out)
+    return sweep / TUNING / folder_name(label, keep="+=") / domain
 
 
 class Plan(BaseModel):
@@ -113,6 +130,10 @@ class Plan(BaseModel):
     settings: dict[str, dict[str, Any]]
     #: What a user should know before the runs: how the data was read, settings without effect.
     notes: tuple[str, ...] = ()
+    #: How settings are tuned before the runs; None for no tuning.
+    tuning: Tuning | None = None
+    #: What the tuning chose, by label; filled in when all trials are made.
+    tuned: dict[str, Tuned] = {}
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -142,6 +163,15 @@ class Plan(BaseModel):
         """Build the method of a variant with its settings."""
         return build(self.variant(label).method, self.settings[label], self.rounds_of[label])
 
+    def algorithm_of(self, job: Job) -> FedAvg:
+        """Build the method of a run: with the settings that were tuned for its held-out domain, where there are any."""
+        return build(self.variant(job.algorithm).method, self.settings_of(job), self.rounds_of[job.algorithm])
+
+    def settings_of(self, job: Job) -> dict[str, Any]:
+        """All parameters of a run."""
+        found = self.tuned.get(job.algorithm)
+        return {**self.settings[job.algorithm], **({} if found is None else found.settings_for(job.held_out))}
+
     def spec_for(self, algorithm: FedAvg) -> ModelSpec:
         """The model with what this method needs of it."""
         if algorithm.representation == "plain":
@@ -151,7 +181,8 @@ class Plan(BaseModel):
     def job_config(self, job: Job) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
-            mode="json", exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "notes"}
+            mode="json",
+            exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "notes", "tuning", "tuned"},
         )
         return {
             **config,
@@ -162,8 +193,9 @@ class Plan(BaseModel):
             "held_out": job.held_out,
             "inner": job.inner,
             "seed": job.seed,
-            "settings": self.settings[job.algorithm],
-            "model": self.spec_for(self.algorithm(job.algorithm)).model_dump(mode="json"),
+            "settings": self.settings_of(job),
+            "model": self.spec_for(self.algorithm_of(job)).model_dump(mode="json"),
+            **({} if job.trial is None else {"trial": job.trial}),
         }
 
     def facts(self, job: Job) -> dict[str, Any]:
@@ -172,7 +204,8 @@ class Plan(BaseModel):
             "task": self.task,
             "norm": self.model.norm,
             "method": self.variant(job.algorithm).method,
-            "settings": self.settings[job.algorithm],
+            "settings": self.settings_of(job),
+            **({"tuned": self.tuned[job.algorithm].settings_for(job.held_out)} if job.algorithm in self.tuned else {}),
         }
 
 
@@ -212,6 +245,7 @@ def make_plan(
     equal_steps: bool = True,
     all_train: bool = False,
     settings: Mapping[str, Any] | None = None,
+    tuning: Tuning | None = None,
 ) -> Plan:
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
@@ -264,6 +298,7 @@ def make_plan(
             model=model_spec(task, found.model),
             settings=resolved,
             notes=task.notes,
+            tuning=None if tuning is None else with_parameters(tuning, variants, resolved, given),
         )
         _check_representation(plan, found.model)
         _check_models(plan)
@@ -273,6 +308,7 @@ def make_plan(
         else:
             few = _validation_notes(plan, _check_rows(plan, rows))
         plan = plan.model_copy(update={"notes": (*plan.notes, *few, *_beaten_notes(found), *_idle_notes(plan, given))})
+        plan = plan.model_copy(update={"notes": (*plan.notes, *untuned_notes(plan, given))})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
@@ -357,8 +393,9 @@ def _check_rows(plan: Plan, task: Task) -> int:
     fewest = sum(len(domain) for domain in task.domains)
     for domain in task.domains:
         check_rows(domain, task, plan.model)
-    nested = "leave-one-domain-out" in plan.rules
-    if nested and len(task.domains) < 3:
+    by = plan.tuning.by if plan.tuning is not None else ""
+    nested = "leave-one-domain-out" in (*plan.rules, by)
+    if nested and plan.held_out and len(task.domains) < 3:
         raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
     for held_out in plan.held_out or [None]:
         made = make_clients(

@@ -42,7 +42,9 @@ def run_data(plan: Plan, task: Task, job: Job) -> RunData:
         seed=job.seed,
         kind=task.kind,
     )
-    target = task.domain(held_out[-1]) if held_out else None
+    # A trial measures source domains alone: it never gets the rows of the held-out domain.
+    measured = [job.inner] if job.trial is not None else held_out
+    target = task.domain(measured[-1]) if measured and measured[-1] is not None else None
     if task.preparation is None:
         return RunData(sources, clients, target, None)
     fitted = task.preparation.fit(training_rows(sources, clients))

@@ -55,7 +55,7 @@ def _run_locked(
     data = run_data(plan, task, job)
     if data.fitted is not None:
         write_json(records.path / PREPARATION, data.fitted.to_json())
-    algorithm = plan.algorithm(job.algorithm)
+    algorithm = plan.algorithm_of(job)
     population = Population(data.sources, data.clients, augment=plan.augment)
     spec = plan.spec_for(algorithm)
     target = HeldOut(data.target, task.kind, spec, data.outputs) if data.target is not None else None

@@ -25,6 +25,7 @@ from farfield.records import RecordsError, RunFolder, difference, read_config, s
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, format_of
 from farfield.records.setting_text import readable
+from farfield.records.tuning_trials import TUNING
 from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Progress
@@ -81,8 +82,10 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_config(out / BENCH, config)
         return
-    # Notes are words about the data, whose hash is compared: another version may put them otherwise.
-    before, now = ({k: v for k, v in of.items() if k != "notes"} for of in (read_config(out / BENCH), config))
+    # Notes are words about the data, whose hash is compared: another version may put them otherwise. What was tuned
+    # follows from the trials.
+    apart = ("notes", "tuned")
+    before, now = ({k: v for k, v in of.items() if k not in apart} for of in (read_config(out / BENCH), config))
     if format_of(before, out) != FORMAT:
         raise RecordsError(
             f"'{out}' holds a bench in format {format_of(before, out)}, which farfield {version('farfield')} reports "
@@ -96,6 +99,11 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
         raise RecordsError(
             f"'{out}' holds this bench already; add --resume to go on or --fresh to replace it, or choose another --out"
         )
+
+
+def record_tuned(plan: Plan, out: Path) -> None:
+    """Write down what the tuning chose, beside the plan."""
+    write_config(out / BENCH, _config(plan))
 
 
 def _config(plan: Plan) -> dict[str, Any]:
@@ -122,7 +130,8 @@ def _remove_sweep(out: Path) -> None:
 
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
-    shutil.rmtree(out / "runs", ignore_errors=True)
+    for name in ("runs", TUNING):
+        shutil.rmtree(out / name, ignore_errors=True)
     for name in (BENCH, DATA, "report.html"):
         (out / name).unlink(missing_ok=True)
 
@@ -152,10 +161,7 @@ def run_sweep(
     def run(job: Job, watch: Callable[[Progress], None]) -> None:
         run_job(plan, task, job, job.folder(out), engine=engine, checkpoint_every=checkpoint_every, watch=watch)
 
-    if parallel == 1 or len(missing) < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        failures = _one_by_one(missing, run, observer)
-    else:
-        failures = _side_by_side(missing, run, observer, parallel)
+    failures = run_jobs(missing, run, observer, parallel)
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
@@ -166,6 +172,13 @@ def run_sweep(
 
 
 Run = Callable[[Job, Callable[[Progress], None]], None]
+
+
+def run_jobs(jobs: list[Job], run: Run, observer: Observer, parallel: int) -> dict[Job, str]:
+    """Run jobs, so many at a time, each in its own process. Returns the failures by job."""
+    if parallel == 1 or len(jobs) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        return _one_by_one(jobs, run, observer)
+    return _side_by_side(jobs, run, observer, parallel)
 
 
 def _one_by_one(jobs: list[Job], run: Run, observer: Observer) -> dict[Job, str]:

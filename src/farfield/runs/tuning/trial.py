@@ -1,0 +1,103 @@
+"""What a trial came to, from the records of its runs: validation rows of source domains, and nothing else.
+
+The trials' runs never measure the held-out domain, so there is nothing of it to read here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from farfield.protocol.metrics import HIGHER_IS_BETTER
+from farfield.protocol.selection import InnerRow, SourceRow, choose
+from farfield.records import RunFolder
+from farfield.runs.plan import Job, Plan
+
+COMPLETE, DIVERGED, FAILED = "complete", "diverged", "failed"
+
+
+def leading_metric(plan: Plan) -> str:
+    """Return the metric that trials are compared by."""
+    return "loss" if plan.kind == "regression" else "accuracy"
+
+
+def trial_row(
+    plan: Plan, jobs: Sequence[Job], out: Path, settings: Mapping[str, Any], errors: Mapping[Job, str]
+) -> dict[str, Any]:
+    """Return the record of a trial whose runs have ended; the first job is the run in which all sources train."""
+    assert plan.tuning is not None
+    first = jobs[0]
+    row: dict[str, Any] = {
+        "number": first.trial,
+        "algorithm": first.algorithm,
+        "held_out": first.held_out,
+        "seed": first.seed,
+        "settings": dict(settings),
+        "default": first.trial == 0,
+        "metric": leading_metric(plan),
+        "rule": plan.tuning.by,
+        "criterion": None,
+    }
+    failed = next((errors[job] for job in jobs if job in errors), None)
+    if failed is not None:
+        return {**row, "state": FAILED, "error": failed, "local_steps": None, "seconds": None}
+    runs = [RunFolder(job.folder(out)) for job in jobs]
+    results = [run.result or {} for run in runs]
+    cost = {name: sum(result[name] for result in results) for name in ("local_steps", "seconds")}
+    try:
+        found = _judge(plan, runs[0], {str(j.inner): run for j, run in zip(jobs[1:], runs[1:], strict=True)})
+    except ValueError as error:  # a run that diverged has no round to choose
+        return {**row, **cost, "state": DIVERGED, "error": str(error)}
+    return {**row, **cost, **found, "state": COMPLETE}
+
+
+def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[str, Any]:
+    """Choose the round as the rule would, and return the criterion there."""
+    assert plan.tuning is not None
+    metric = leading_metric(plan)
+    source = [SourceRow(r["round"], _domains(r["validation"])) for r in run.rounds() if "validation" in r]
+    rows = {
+        domain: [InnerRow(r["round"], _numbers(r["inner"])) for r in of.rounds() if "inner" in r]
+        for domain, of in inner.items()
+    }
+    chosen = choose(plan.tuning.by, plan.kind, source, rows)  # type: ignore[arg-type]
+    if inner:
+        by_domain = {d: next(r.metrics for r in of if r.round == chosen) for d, of in rows.items()}
+    else:
+        by_domain = dict(next(r.domains for r in source if r.round == chosen))
+    shared = [name for name in next(iter(by_domain.values())) if name != "n"]
+    shared = [name for name in shared if all(name in of for of in by_domain.values())]
+    means = {name: fmean(of[name] for of in by_domain.values()) for name in shared}
+    return {
+        "round": chosen,
+        "criterion": means[metric],
+        "validation": {name: value if math.isfinite(value) else None for name, value in means.items()},
+        "domains": {domain: of[metric] for domain, of in by_domain.items()},
+    }
+
+
+def _domains(validation: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float]]:
+    return {domain: _numbers(metrics) for domain, metrics in validation.items()}
+
+
+def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Records hold null where a value was not finite."""
+    return {name: math.nan if value is None else value for name, value in metrics.items()}
+
+
+def best_trial(rows: Sequence[Mapping[str, Any]], metric: str) -> Mapping[str, Any] | None:
+    """Return the trial with the best criterion; among equals the lower validation loss, then the earlier trial.
+
+    None when no trial was complete.
+    """
+    sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
+    complete = [row for row in rows if row["state"] == COMPLETE]
+
+    def rank(row: Mapping[str, Any]) -> tuple[float, float, int]:
+        loss = row["validation"].get("loss")
+        return (-sign * row["criterion"], math.inf if loss is None else loss, row["number"])
+
+    return min(complete, key=rank, default=None)
