@@ -9,13 +9,14 @@ from scipy import stats
 
 from farfield.protocol.statistics import (
     Summary,
-    bootstrap_interval,
     compare,
+    compare_on_these_domains,
     holm,
+    holm_levels,
+    on_these_domains,
     paired_difference,
     sign_flip_p_value,
     summary,
-    wilson_interval,
 )
 
 Results = dict[tuple[str, int], float]
@@ -53,6 +54,13 @@ def test_summary_agrees_with_scipy() -> None:
 
 def test_one_value_has_a_mean_and_no_interval() -> None:
     assert summary([0.25]) == Summary(mean=0.25, std=None, n=1, low=None, high=None)
+
+
+def test_two_values_have_a_spread_and_no_interval() -> None:
+    # The t-interval of 0.2 and 0.9 would be 0.55 ± 4.4.
+    got = summary([0.2, 0.9])
+    assert (got.n, got.low, got.high) == (2, None, None)
+    assert got.std == pytest.approx(0.7 / math.sqrt(2))
 
 
 def test_equal_values_have_an_interval_of_no_width() -> None:
@@ -99,17 +107,18 @@ def test_a_domain_with_more_seeds_does_not_weigh_more() -> None:
 
 
 @pytest.mark.parametrize("domains", ["a", "ab"])
-def test_fewer_than_three_domains_are_compared_over_pairs(domains: str) -> None:
+def test_fewer_than_three_domains_say_nothing_about_a_new_one(domains: str) -> None:
     rng = np.random.default_rng(1)
     baseline = {key: rng.normal() for key in flat(domains, 5)}
     method = {key: value + rng.normal(0.5, 0.1) for key, value in baseline.items()}
-    test = stats.ttest_rel([method[k] for k in baseline], list(baseline.values()))
     got = paired_difference(method, baseline)
-    assert (got.unit, got.n) == ("pairs", 5 * len(domains))
-    assert got.p_value == pytest.approx(test.pvalue)
-    assert got.low == pytest.approx(test.confidence_interval().low)
-    assert got.high == pytest.approx(test.confidence_interval().high)
-    assert got.verdict == "better"
+    assert (got.unit, got.n, got.pairs) == ("domains", len(domains), 5 * len(domains))
+    assert got.mean == pytest.approx(np.mean([method[k] - baseline[k] for k in baseline]))
+    assert (got.low, got.high, got.alone, got.p_value, got.detectable) == (None, None, None, None, None)
+    assert got.verdict == "too few to say"
+    assert got.needed == (
+        f"Too few domains to say for a new one; 3 held-out domains are needed (here: {len(domains)})."
+    )
 
 
 def test_the_verdict_turns_with_the_direction_and_the_sign_does_not() -> None:
@@ -157,17 +166,9 @@ def test_differences_without_spread_are_not_called_certain() -> None:
 
 def test_one_pair_is_too_few_to_say() -> None:
     got = paired_difference({("a", 0): 0.9}, {("a", 0): 0.1})
-    assert (got.n, got.unit) == (1, "pairs")
+    assert (got.n, got.unit) == (1, "domains")
     assert got.mean == pytest.approx(0.8)
     assert (got.low, got.high, got.p_value, got.p_sign_flip) == (None, None, None, 1.0)
-    assert got.verdict == "too few to say"
-
-
-def test_two_pairs_have_an_interval_but_no_verdict() -> None:
-    baseline = flat("ab", 1)
-    got = paired_difference(shifted(baseline, {"a": 0.2000, "b": 0.2001}), baseline)
-    assert got.p_value is not None
-    assert got.p_value < 0.05
     assert got.verdict == "too few to say"
 
 
@@ -175,8 +176,8 @@ def test_only_shared_keys_are_compared_and_the_rest_is_counted() -> None:
     baseline = results({"a": [0.5, 0.5], "b": [0.5], "z": [0.1]})
     method = results({"a": [0.6, 0.8, 0.99], "b": [0.7], "c": [0.0]})
     got = paired_difference(method, baseline)
-    assert (got.pairs, got.left_out, got.n, got.unit) == (3, 3, 3, "pairs")
-    assert got.mean == pytest.approx((0.1 + 0.3 + 0.2) / 3)
+    assert (got.pairs, got.left_out, got.n, got.unit) == (3, 3, 2, "domains")
+    assert got.mean == pytest.approx(((0.1 + 0.3) / 2 + 0.2) / 2)
 
 
 def test_nothing_shared_is_refused() -> None:
@@ -280,7 +281,7 @@ def test_comparing_several_methods_corrects_their_verdicts() -> None:
     assert got["weak0"].p_value == alone.p_value
     assert got["weak0"].p_holm == pytest.approx(4 * alone.p_value)
     assert got["weak0"].verdict == "no difference beyond chance"
-    assert (got["weak0"].low, got["weak0"].high) == (alone.low, alone.high)
+    assert got["weak0"].alone == (alone.low, alone.high)
     assert got["strong"].verdict == "better"
     assert compare({"weak": weak}, baseline)["weak"].verdict == "better"
 
@@ -293,21 +294,83 @@ def test_a_method_without_p_value_does_not_count_in_the_correction() -> None:
     assert (got["barely run"].p_holm, got["barely run"].verdict) == (None, "too few to say")
 
 
-def test_wilson_interval_is_the_textbook_one() -> None:
-    # Newcombe (1998), table I: 81 of 263 and 15 of 148.
-    assert wilson_interval(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson_interval(15 / 148, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
-    assert wilson_interval(0.0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
-    assert wilson_interval(1.0, 29) == pytest.approx((0.8830, 1.0), abs=5e-5)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        wilson_interval(1.2, 5)
+def test_holm_levels_by_hand() -> None:
+    # Sorted .001 .010 .030 .040 against .05/4 .05/3 .05/2: the third fails, and the fourth is held to the same level.
+    got = holm_levels({"d": 0.010, "a": 0.040, "c": 0.030, "b": 0.001})
+    assert got == pytest.approx({"d": 0.05 / 3, "a": 0.05 / 2, "c": 0.05 / 2, "b": 0.05 / 4})
+    assert list(got) == ["d", "a", "c", "b"]
+    assert holm_levels({"a": 0.2}) == {"a": 0.05}
+    assert holm_levels({"a": 0.001, "b": 0.002}) == {"a": 0.025, "b": 0.05}
 
 
-def test_bootstrap_interval_is_near_the_normal_one_and_repeats() -> None:
-    values = np.random.default_rng(0).normal(3.0, 2.0, 400)
-    low, high = bootstrap_interval(values) or (0.0, 0.0)
-    half = 1.96 * values.std() / 20
-    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
-    assert bootstrap_interval(values) == (low, high)
-    assert bootstrap_interval([1.0]) is None
-    assert bootstrap_interval([1.0, float("inf")]) is None
+def test_corrected_intervals_agree_with_the_verdicts_and_with_scipy() -> None:
+    rng = np.random.default_rng(5)
+    contradicted_alone = 0
+    for _ in range(100):
+        baseline = {key: rng.normal() for key in flat("abcdef", 2)}
+        methods = {f"m{i}": {k: v + rng.normal(0.25 * i, 0.6) for k, v in baseline.items()} for i in range(5)}
+        for name, got in compare(methods, baseline).items():
+            assert got.low is not None
+            assert got.high is not None
+            assert got.alone is not None
+            decided = got.verdict in ("better", "worse")
+            assert (got.low > 0 or got.high < 0) == decided
+            contradicted_alone += (got.alone[0] > 0 or got.alone[1] < 0) != decided
+            by_domain = [np.mean([methods[name][d, s] - baseline[d, s] for s in range(2)]) for d in "abcdef"]
+            theirs = stats.ttest_1samp(by_domain, 0.0).confidence_interval(1 - got.level)
+            assert (got.low, got.high) == pytest.approx((theirs.low, theirs.high))
+    assert contradicted_alone > 10  # what the correction is for
+
+
+def test_on_these_domains_pairs_the_seeds_means() -> None:
+    rng = np.random.default_rng(6)
+    baseline = {key: rng.normal() for key in flat("ab", 6)}
+    method = {key: value + rng.normal(0.5, 0.1) for key, value in baseline.items()}
+    per_seed = [np.mean([method[d, s] - baseline[d, s] for d in "ab"]) for s in range(6)]
+    test = stats.ttest_1samp(per_seed, 0.0)
+    got = on_these_domains(method, baseline)
+    assert (got.unit, got.n, got.pairs, got.left_out, got.verdict) == ("seeds", 6, 12, 0, "better")
+    assert got.p_value == pytest.approx(test.pvalue)
+    assert (got.low, got.high) == pytest.approx(tuple(test.confidence_interval()))
+
+
+def test_on_these_domains_needs_five_seeds_with_all_domains() -> None:
+    baseline = flat("abc", 5)
+    method = {key: 0.6 + 0.01 * key[1] for key in baseline if key != ("b", 4)}
+    got = on_these_domains(method, baseline)
+    assert (got.n, got.pairs, got.left_out, got.verdict) == (4, 12, 3, "too few to say")
+    assert got.needed == "Too few seeds to say; 5 are needed (here: 4)."
+    assert (got.low, got.p_value) == (None, None)
+
+
+def test_a_real_gain_on_these_domains_need_not_hold_for_a_new_one() -> None:
+    # Better by 0.3 on one of three domains and equal elsewhere: sure for reruns, unknown for a new domain.
+    rng = np.random.default_rng(7)
+    baseline = flat("abc", 6)
+    method = {key: 0.5 + (0.3 if key[0] == "a" else 0.0) + rng.normal(0, 0.01) for key in baseline}
+    assert paired_difference(method, baseline).verdict == "no difference beyond chance"
+    assert on_these_domains(method, baseline).verdict == "better"
+
+
+def test_no_seed_with_all_domains_is_too_few_and_not_an_error() -> None:
+    got = on_these_domains({("a", 0): 0.5, ("b", 1): 0.6}, {("a", 0): 0.4, ("b", 1): 0.4})
+    assert (got.n, got.verdict) == (0, "too few to say")
+
+
+def test_comparing_on_these_domains_is_corrected_too() -> None:
+    rng = np.random.default_rng(8)
+    baseline = {key: rng.normal() for key in flat("ab", 5)}
+    methods = {f"m{i}": {k: v + rng.normal(0.1, 0.3) for k, v in baseline.items()} for i in range(3)}
+    got = compare_on_these_domains(methods, baseline)
+    alone = {name: on_these_domains(values, baseline).p_value for name, values in methods.items()}
+    assert {name: d.p_holm for name, d in got.items()} == pytest.approx(holm({k: v or 0.0 for k, v in alone.items()}))
+
+
+def test_a_decided_difference_needs_nothing_more_and_a_diverged_one_says_why() -> None:
+    baseline = flat("abcd", 1)
+    better = shifted(baseline, {"a": 0.100, "b": 0.101, "c": 0.099, "d": 0.100})
+    assert paired_difference(better, baseline).needed == ""
+    diverged = paired_difference({**baseline, ("a", 0): math.inf}, baseline)
+    assert diverged.needed == "A run diverged, so nothing can be compared."
+    same = paired_difference(baseline, baseline)
+    assert same.needed.startswith("The difference is zero on every one of the 4 domains")

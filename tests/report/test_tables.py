@@ -177,14 +177,16 @@ def test_with_one_held_out_domain_the_interval_is_over_seeds() -> None:
     assert "not how another domain would do" in " ".join(results.notes())
 
 
-def test_two_domains_are_compared_by_pairs_and_the_note_says_what_that_means() -> None:
+def test_two_domains_have_no_interval_and_no_verdict() -> None:
     results = table(
         sweep({"fedavg": {"x": [0.5, 0.6], "y": [0.5, 0.6]}, "fedprox": {"x": [0.6, 0.7], "y": [0.6, 0.8]}})
     )
     difference = line(results, "fedprox").difference
     assert difference is not None
-    assert (difference.unit, difference.n) == ("pairs", 4)
-    assert "over 4 pairs and speak of reruns on these domains only" in " ".join(results.notes())
+    assert (difference.unit, difference.n, difference.low, difference.p_value) == ("domains", 2, None, None)
+    assert difference.verdict == "too few to say"
+    assert "an interval and a verdict need 3 shared domains" in " ".join(results.notes())
+    assert results.grid().rows[0][1].detail == ""
 
 
 def test_without_fedavg_there_is_no_difference_column() -> None:

@@ -461,7 +461,7 @@ def test_a_variants_model_is_that_of_its_method_with_these_settings(benched: ff.
 
 def test_the_folder_says_the_variants_and_a_format(benched: ff.BenchResult) -> None:
     plan = tomllib.loads((benched.folder / "bench.toml").read_text())
-    assert plan["format"] == 2
+    assert plan["format"] == 3
     assert plan["variants"][2] == {"label": "weak", "method": "fedprox", "settings": {"mu": 0.01}}
     config = tomllib.loads((benched.folder / "runs" / "weak" / "a" / "seed-0" / "config.toml").read_text())
     assert (config["algorithm"], config["method"], config["settings"]["mu"]) == ("weak", "fedprox", 0.01)
@@ -554,8 +554,8 @@ def test_a_bench_of_the_version_before_is_not_gone_on_with(old: Path) -> None:
 
 def test_a_bench_of_a_later_version_is_refused_by_its_format(old: Path) -> None:
     path = old / "bench.toml"
-    path.write_text(f"format = 3\n{path.read_text()}")
-    with pytest.raises(RecordsError, match=r"format 3, of a later version; farfield .* reads formats 1 to 2"):
+    path.write_text(f"format = 4\n{path.read_text()}")
+    with pytest.raises(RecordsError, match=r"format 4, of a later version; farfield .* reads formats 1 to 3"):
         collect(old, "test")
 
 

@@ -35,6 +35,7 @@ from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.errors import UserError
 from farfield.runs import presets
+from farfield.runs.baseline import baseline_label
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_variants, folder_name
@@ -109,6 +110,13 @@ def bench(
             f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="The label or method that differences are to. Default: FedAvg, or the first method without it.",
+            show_default=False,
+        ),
+    ] = None,
     metric: Metric = None,
     features: Features = None,
     image_size: ImageSize = None,
@@ -177,6 +185,7 @@ def bench(
         "validation": validation,
         "evaluate_every": evaluate_every,
         "rules": comma_list(select),
+        "baseline": baseline,
         "quorum": quorum,
         "deadline": deadline,
         "equal_steps": equal_steps,
@@ -184,7 +193,8 @@ def bench(
     }
     own_rows = preset is None or _own_rows(presets.load(preset), name, data)
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
-    check_variants(chosen.options.get("algorithms"), chosen.settings)  # before data is read for them
+    variants = check_variants(chosen.options.get("algorithms"), chosen.settings)  # before data is read for them
+    baseline_label(chosen.options.get("baseline"), variants)
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))

@@ -13,9 +13,12 @@ from farfield.records.run import RecordsError
 #: The plan.
 BENCH = "bench.toml"
 #: The format of the plan's file, which it names. Format 1 has no number and no variants: methods go by name alone.
-FORMAT = 2
+#: Format 2 has no baseline and no metric.
+FORMAT = 3
 #: The summary of the data that was read; a bench of an older version has none.
 DATA = "data.json"
+#: In a run's folder: the numbers by which its rows were prepared.
+PREPARATION = "preparation.json"
 #: In a run's folder: why the run failed.
 FAILURE = "failure.json"
 

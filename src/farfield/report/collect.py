@@ -15,8 +15,9 @@ from typing import Any
 from farfield.diagnose.data_summary import DataSummary
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
-from farfield.records.bench_folder import BENCH, DATA, FAILURE, format_of
+from farfield.records.bench_folder import BENCH, DATA, FAILURE, PREPARATION, format_of
 from farfield.records.sealed import count_look, open_sealed
+from farfield.report.source_figures import in_label_units, source_figures
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def collect(folder: Path, purpose: str) -> Sweep:
         if run.result is None:
             failures.append({**identity, "error": _failure(path)})
             continue
-        curve = Curve(**identity, rounds=run.rounds(), target=open_sealed(path))
+        curve = Curve(**identity, rounds=_rounds(plan, run), target=open_sealed(path))
         curves.append(curve)
         try:
             rows.append({**_made_with(plan, curve), **run.result, "selection": _select(plan, curve, path)})
@@ -118,8 +119,9 @@ def _run_folders(runs: Path) -> list[Path]:
 
 
 def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[str, Any]]:
-    """For each rule the round it chose and the held-out metrics of that round."""
+    """For each rule the round it chose, the held-out metrics of that round, and what the sources validated then."""
     by_round = dict(curve.target)
+    validated = {r["round"]: r["validation"] for r in curve.rounds if "validation" in r}
     source = [
         SourceRow(r["round"], {name: _numbers(metrics) for name, metrics in r["validation"].items()})
         for r in curve.rounds
@@ -137,8 +139,27 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
             chosen = choose(name, plan["kind"], source, inner)
         else:
             chosen = choose(name, plan["kind"], source)
-        selected[name] = {"round": chosen, **by_round[chosen]}
+        selected[name] = {"round": chosen, **by_round[chosen], **source_figures(validated.get(chosen, {}))}
     return selected
+
+
+def _rounds(plan: dict[str, Any], run: RunFolder) -> list[dict[str, Any]]:
+    """Return the rows of a run's rounds; a regression's validation is in the units of the labels."""
+    rows = run.rounds()
+    if plan["kind"] != "regression":
+        return rows
+    scale = _label_scale(run.path / PREPARATION)
+    return [
+        {**row, "validation": in_label_units(row["validation"], scale)} if "validation" in row else row for row in rows
+    ]
+
+
+def _label_scale(preparation: Path) -> float:
+    """Return what the labels of a run were divided by; 1 for a task whose labels are taken as they are."""
+    try:
+        return float(json.loads(preparation.read_text())["label"]["scale"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 1.0
 
 
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:

@@ -104,8 +104,6 @@ def _comparison(table: ResultTable, baseline: ResultLine | None) -> tuple[str, l
         more.append(f"{_named(diverged)} diverged on a held-out domain and cannot be compared.")
     if unclear:
         more.append(f"For {_named(unclear)} there are too few results to say.")
-    if any(line.difference is not None and line.difference.unit == "pairs" for line in [*better, *worse, *same]):
-        more.append("With fewer than three held-out domains this holds for reruns on these domains, not for new ones.")
     return first, more
 
 

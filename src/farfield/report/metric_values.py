@@ -69,6 +69,16 @@ def metric_values(sweep: Sweep, rule: str, metric: str) -> Values:
     return values
 
 
+def source_values(sweep: Sweep, rule: str, metric: str, figures: str) -> Values:
+    """The same on the sources' validation rows; `figures` is 'validation' or 'participating'."""
+    values: Values = {name: {} for name in sweep.plan["algorithms"]}
+    for row in sweep.rows:
+        value = row["selection"].get(rule, {}).get(figures, {}).get(metric)
+        if value is not None:
+            values[row["algorithm"]][row["held_out"], row["seed"]] = float(value)
+    return values
+
+
 def domain_summaries(values: dict[Key, float], domains: tuple[str, ...]) -> dict[str, Summary | None]:
     """A summary over seeds per held-out domain, None where there is no value."""
     by_domain: dict[str, list[float]] = {domain: [] for domain in domains}
@@ -97,9 +107,26 @@ def row_noun(plan: Mapping[str, Any]) -> str:
 
 
 def baseline_of(plan: Mapping[str, Any]) -> str | None:
-    """Return the label of what differences are to: 'fedavg', else the first variant of FedAvg, else None."""
-    having = [label for label, name in methods(plan).items() if name == BASELINE]
-    return BASELINE if BASELINE in having else next(iter(having), None)
+    """Return the label of what differences are to; None where a single variant that is not FedAvg was run.
+
+    Older plans name no baseline and get the default one.
+    """
+    of = methods(plan)
+    if len(of) == 1 and BASELINE not in of.values():
+        return None
+    named: str | None = plan.get("baseline")
+    return named if named in of else default_baseline(of)
+
+
+def default_baseline(of: Mapping[str, str]) -> str:
+    """Return the label to compare with, given methods by label: 'fedavg', else its first variant, else the first.
+
+    A reference stands in for FedAvg only where there is nothing else.
+    """
+    having = [label for label, name in of.items() if name == BASELINE]
+    if having:
+        return BASELINE if BASELINE in having else having[0]
+    return next((label for label, name in of.items() if not is_reference(name)), next(iter(of)))
 
 
 def is_reference(name: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from rich.table import Table as RichTable
 
+from farfield.protocol.comparison_units import MIN_UNITS
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.protocol.selection import RULES
 from farfield.protocol.statistics import Difference, Summary
@@ -65,6 +66,9 @@ class ResultLine:
     settings: Mapping[str, Any]
     #: Not a federated method: what pooled data, or no federation at all, would give.
     reference: bool = False
+    #: The same rounds on the sources' validation rows: every source domain with the same weight, and every row.
+    validation: Summary | None = None
+    participating: Summary | None = None
 
     @property
     def finite(self) -> bool:
@@ -132,6 +136,7 @@ class ResultTable:
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
             columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True)]
+        columns += [Column(heading) for heading in self._source_columns]
         if len(self.domains) > 1:
             columns.append(Column("worst domain"))
             columns += [
@@ -149,7 +154,8 @@ class ResultTable:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know to read the numbers, one sentence per note."""
-        return (*self.remarks, *self._unit_notes(), *self._difference_notes(), *self._gap_notes())
+        notes = (*self._unit_notes(), *self._source_notes(), *self._difference_notes(), *self._gap_notes())
+        return (*self.remarks, *notes)
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
@@ -158,11 +164,23 @@ class ResultTable:
         cells = [Cell(line.algorithm, ", ".join(details)), self._summary_cell(line.overall, "interval")]
         if self.baseline is not None:
             cells += self._difference_cells(line)
+        of_sources = {"source validation": line.validation, "participating": line.participating}
+        cells += [self._mean_cell(of_sources[heading]) for heading in self._source_columns]
         if len(self.domains) > 1:
             where = f"on {line.worst_domain}" if line.worst_domain is not None else ""
             cells.append(Cell(metric_value(self.metric, line.worst), where))
             cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
         return tuple(cells)
+
+    @property
+    def _source_columns(self) -> list[str]:
+        """Headings of the figures on the sources' own validation rows, where a line has them."""
+        return ["source validation"] * any(line.validation is not None for line in self.lines) + [
+            "participating"
+        ] * any(line.participating is not None for line in self.lines)
+
+    def _mean_cell(self, of: Summary | None) -> Cell:
+        return Cell(MISSING, tone="missing") if of is None else Cell(metric_value(self.metric, of.mean))
 
     def _summary_cell(self, of: Summary | None, spread: Literal["interval", "std"]) -> Cell:
         if of is None:
@@ -211,6 +229,16 @@ class ResultTable:
             )
         return notes
 
+    def _source_notes(self) -> list[str]:
+        meanings = {
+            "source validation": "every source domain with the same weight",
+            "participating": "every row with the same weight",
+        }
+        shown = [f"{heading}: {meanings[heading]}" for heading in self._source_columns]
+        if not shown:
+            return []
+        return [f"On validation rows of the domains that took part, in the same rounds: {'; '.join(shown)}."]
+
     def _difference_notes(self) -> list[str]:
         of = [line.difference for line in self.lines if line.difference is not None]
         if self.baseline is None:
@@ -218,16 +246,12 @@ class ResultTable:
         if not of:
             return []
         notes = []
-        by_domains = [d.n for d in of if d.unit == "domains"]
-        by_pairs = [d.n for d in of if d.unit == "pairs"]
+        enough = [d.n for d in of if d.n >= MIN_UNITS]
         what = f"vs {self.baseline}: {self.noun} minus {self.baseline} on the same (held-out domain, seed) pairs"
-        if by_domains:
-            notes.append(f"{what}; 95 % interval and p over {_range(by_domains, 'domain')}.")
-        if by_pairs:
-            notes.append(
-                f"{what}; fewer than three shared domains, so interval and p are over {_range(by_pairs, 'pair')} "
-                "and speak of reruns on these domains only."
-            )
+        if enough:
+            notes.append(f"{what}; interval and p over {_range(enough, 'domain')}.")
+        else:
+            notes.append(f"{what}; an interval and a verdict need {MIN_UNITS} shared domains.")
         corrected = [d for d in of if d.p_holm is not None]
         if len(corrected) > 1:
             families = [
@@ -237,11 +261,7 @@ class ResultTable:
             counts = " and ".join(
                 f"{n} {what}" for n, what in zip(families, (f"{self.noun}s", "references"), strict=True) if n > 1
             )
-            note = f"p and verdict are Holm-corrected over {counts or 'one comparison each'}"
-            excludes = any(d.low is not None and d.high is not None and d.low * d.high > 0 for d in corrected)
-            if excludes and any(d.verdict == "no difference beyond chance" for d in corrected):
-                note += "; intervals are not, so one can leave out zero and still be within chance"
-            notes.append(f"{note}.")
+            notes.append(f"interval, p and verdict are Holm-corrected over {counts or 'one comparison each'}.")
         return notes
 
     def _gap_notes(self) -> list[str]:
@@ -274,12 +294,19 @@ class ResultTable:
             "n": overall.n if overall else 0,
             "worst": line.worst,
             "worst_domain": line.worst_domain,
+            "validation": line.validation.mean if line.validation else None,
+            "participating": line.participating.mean if line.participating else None,
         }
         if self.baseline is not None:
             record |= {
                 "difference": difference.mean if difference else None,
                 "difference_low": difference.low if difference else None,
                 "difference_high": difference.high if difference else None,
+                "difference_alone_low": difference.alone[0] if difference and difference.alone else None,
+                "difference_alone_high": difference.alone[1] if difference and difference.alone else None,
+                "level": difference.level if difference else None,
+                "detectable": difference.detectable if difference else None,
+                "needed": difference.needed if difference else None,
                 "difference_unit": difference.unit if difference else None,
                 "difference_n": difference.n if difference else 0,
                 "p_value": difference.p_value if difference else None,

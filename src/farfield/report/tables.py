@@ -35,6 +35,7 @@ from farfield.report.metric_values import (
     metric_values,
     overall_summary,
     row_noun,
+    source_values,
     undefined_domains,
 )
 from farfield.report.result_table import ResultLine, ResultTable
@@ -74,12 +75,13 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
     differences: dict[str, Difference] = {}
     for reference in (False, True):
         family = {a: v for a, v in comparable.items() if is_reference(method_of[a]) is reference}
-        differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric]) if family else {}
+        differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric], metric) if family else {}
     whole = len(held_out) * len(plan["seeds"])
     for name, difference in differences.items():
         # Runs that failed are seldom the easy ones: no verdict from the survivors alone.
         if len(values[name]) < whole or len(of_baseline) < whole:
             differences[name] = replace(difference, verdict="too few to say")
+    validation, participating = (source_values(sweep, rule, metric, of) for of in ("validation", "participating"))
     own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
     lines = []
     for name in algorithms:
@@ -103,6 +105,8 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 reference=is_reference(method_of[name]),
                 method=method_of[name],
                 settings=own[name],
+                validation=overall_summary(validation[name], held_out),
+                participating=overall_summary(participating[name], held_out),
             )
         )
     return ResultTable(

@@ -11,6 +11,7 @@ from typing import Any
 from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.metric_values import metric_named
+from farfield.runs.baseline import baseline_label
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.result import BenchResult
@@ -40,6 +41,7 @@ def bench(
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: str | Sequence[str] | None = None,
+    baseline: str | None = None,
     equal_steps: bool = True,
     quorum: float = 0.5,
     deadline: float | None = None,
@@ -65,6 +67,7 @@ def bench(
     `algorithms` is a list of variants (or one): names, texts such as "fedprox:mu=0.1", `farfield.method(name, …)`,
     classes and instances of methods, and dicts that give labels: `{"weak": farfield.method("fedprox", mu=0.001)}`.
     `held_out` and `rules` are lists of names, or one name.
+    `baseline` is the label or the method that differences are to: FedAvg by default, else the first variant.
     `communications` splits the same local epochs into so many rounds, or synchronises after the epochs listed.
     `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
     `features="cached"` puts the features of a frozen backbone in the place of images; `image_size` decodes images at
@@ -85,6 +88,7 @@ def bench(
     if tuning is not None:
         check_optuna(tuning.trials)
     variants = check_variants(algorithms, settings)
+    baseline_label(baseline, variants)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
@@ -101,6 +105,7 @@ def bench(
         validation=validation,
         evaluate_every=evaluate_every,
         rules=rules,
+        baseline=baseline,
         equal_steps=equal_steps,
         quorum=quorum,
         deadline=deadline,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
 from farfield.algorithms import AlgorithmError, FedAvg, build
-from farfield.models import ModelSpec, build_model
+from farfield.models import ModelSpec
 from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
 from farfield.protocol.selection import RULES, rule_named
-from farfield.records.tuning_trials import TUNING
-from farfield.runs.data_checks import check_rows
+from farfield.runs.baseline import baseline_label, baseline_notes
+from farfield.runs.job import Job, folder_name
+from farfield.runs.plan_checks import (
+    check_against_rows,
+    check_models,
+    check_outline,
+    check_representation,
+    validation_notes,
+)
 from farfield.runs.settings import (
     PlanError,
     SortedSettings,
@@ -42,61 +45,24 @@ from farfield.tasks.clients.partition import Partition, make_clients
 from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Task
 
+__all__ = [
+    "DEFAULT_ALGORITHMS",
+    "DEFAULT_ROUNDS",
+    "DEFAULT_RULES",
+    "Job",
+    "Plan",
+    "check_counts",
+    "check_one_variant",
+    "check_variants",
+    "folder_name",
+    "make_plan",
+]
+
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
 DEFAULT_RULES = ("source-validation", "last", "oracle")
 DEFAULT_ROUNDS = 30
-LONGEST_NAME = 80
-#: With fewer validation rows than this, over all sources, a bench says what that does to the choice of rounds.
-FEW_VALIDATION_ROWS = 50
 #: Evaluations that a run makes when nobody says how often.
 EVALUATIONS = 15
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run. `held_out` is None when every domain trains; `inner` is one more held out, for nested selection.
-
-    `algorithm` is the label of a variant, under the name that records have for it.
-    """
-
-    algorithm: str
-    held_out: str | None
-    seed: int
-    inner: str | None = None
-    #: The number of a trial of the tuning; None for a run whose result counts.
-    trial: int | None = None
-
-    def folder(self, sweep: Path) -> Path:
-        if self.trial is not None:
-            path = study_folder(sweep, self.algorithm, self.held_out) / f"trial-{self.trial:04d}"
-        else:
-            assert self.held_out is not None
-            path = sweep / "runs" / folder_name(self.algorithm, keep="+=") / folder_name(self.held_out)
-        if self.inner is not None:
-            path = path / f"inner-{folder_name(self.inner)}"
-        return path / f"seed-{self.seed}"
-
-    def __str__(self) -> str:
-        held_out = " and ".join(d for d in (self.held_out, self.inner) if d is not None) or "nothing"
-        trial = "" if self.trial is None else f", trial {self.trial}"
-        return f"{self.algorithm}{trial}, {held_out} held out, seed {self.seed}"
-
-
-def folder_name(name: str, keep: str = "") -> str:
-    """Return a domain's name or a label as one path part that any file system takes; `keep` stays unquoted."""
-    quoted = quote(name, safe=f" {keep}")
-    if name.startswith("."):
-        quoted = quoted.replace(".", "%2E")
-    if not quoted or len(quoted) > LONGEST_NAME:
-        quoted = f"{quoted[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    return quoted
-
-
-def study_folder(sweep: Path, label: str, held_out: str | None) -> Path:
-    """Return the folder of a variant's trials for one held-out domain; None is a tuning in which all domains train."""
-    # No domain can have this name: folder_name quotes a plus sign.
-    domain = "+all-train" if held_out is None else folder_name(held_out)
-    return sweep / TUNING / folder_name(label, keep="+=") / domain
 
 
 class Plan(BaseModel):
@@ -121,6 +87,8 @@ class Plan(BaseModel):
     validation: float | Literal["official"]
     evaluate_every: int
     rules: tuple[str, ...]
+    #: The label of the variant that differences are to.
+    baseline: str
     quorum: float
     deadline: float | None
     #: What is done to the images of training batches.
@@ -182,7 +150,18 @@ class Plan(BaseModel):
         """What one run's folder says of it."""
         config = self.model_dump(
             mode="json",
-            exclude={"variants", "settings", "seeds", "held_out", "rules", "rounds_of", "notes", "tuning", "tuned"},
+            exclude={
+                "variants",
+                "settings",
+                "seeds",
+                "held_out",
+                "rules",
+                "baseline",
+                "rounds_of",
+                "notes",
+                "tuning",
+                "tuned",
+            },
         )
         return {
             **config,
@@ -240,6 +219,7 @@ def make_plan(
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: str | Sequence[str] | None = None,
+    baseline: str | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
     equal_steps: bool = True,
@@ -250,6 +230,7 @@ def make_plan(
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
     An outline in place of a task gives the same plan without the checks that need rows; `equal_steps` needs them too.
+    `baseline` is the label or the method of the variant that differences are to.
     `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step per
     round (FedSGD, FedILC) as many rounds as the others make steps.
     `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
@@ -292,6 +273,7 @@ def make_plan(
             validation=validation_share(validation),
             evaluate_every=positive("evaluate_every", every),
             rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
+            baseline=baseline_label(baseline, variants),
             quorum=share("quorum", quorum),
             deadline=deadline if deadline is None else positive("deadline", deadline),
             augment=augment,
@@ -300,15 +282,21 @@ def make_plan(
             notes=task.notes,
             tuning=None if tuning is None else with_parameters(tuning, variants, resolved, given),
         )
-        _check_representation(plan, found.model)
-        _check_models(plan)
+        check_representation(plan, found.model)
+        check_models(plan)
         if rows is None:
-            _check_outline(plan, task)
+            check_outline(plan, task)
             few: tuple[str, ...] = ()
         else:
-            few = _validation_notes(plan, _check_rows(plan, rows))
-        plan = plan.model_copy(update={"notes": (*plan.notes, *few, *_beaten_notes(found), *_idle_notes(plan, given))})
-        plan = plan.model_copy(update={"notes": (*plan.notes, *untuned_notes(plan, given))})
+            few = validation_notes(plan, check_against_rows(plan, rows))
+        told = (
+            *few,
+            *baseline_notes(plan),
+            *_beaten_notes(found),
+            *_idle_notes(plan, given),
+            *untuned_notes(plan, given),
+        )
+        plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)
     except (AlgorithmError, ProtocolError, ValueError) as error:
@@ -343,15 +331,6 @@ def _with_equal_steps(plan: Plan, task: Task | None, budget: Callable[[Any], int
     return plan.model_copy(update={"rounds_of": rounds_of})
 
 
-def _check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
-    for name in plan.algorithms:
-        needed = plan.algorithm(name).representation
-        if given.get("representation") == "plain" and needed != "plain":
-            raise PlanError(
-                f"{name} needs a {needed} representation and gets one by itself; omit model.representation=plain"
-            )
-
-
 def _beaten_notes(found: SortedSettings) -> tuple[str, ...]:
     return tuple(f"{key} has no effect: {why}" for key, why in found.beaten.items())
 
@@ -365,83 +344,6 @@ def _idle_notes(plan: Plan, given: Mapping[str, Mapping[str, Any]]) -> tuple[str
         for key in given[label]
         if key in idle[label]
     )
-
-
-def _validation_notes(plan: Plan, rows: int) -> tuple[str, ...]:
-    """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
-    if not plan.held_out:  # a training has no other rule to compare with
-        return ()
-    if "source-validation" not in plan.rules or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
-        return ()
-    more = isinstance(plan.validation, float) and plan.validation < 0.3
-    return (
-        f"source-validation chooses rounds by {rows} rows in all, of which one is {100 / rows:.1f} points: compare "
-        f"with the rule 'last'{', or give more rows with --validation 0.3' if more else ''}",
-    )
-
-
-def _check_models(plan: Plan) -> None:
-    for label in plan.algorithms:
-        build_model(plan.spec_for(plan.algorithm(label)), seed=0)
-
-
-def _check_rows(plan: Plan, task: Task) -> int:
-    """Refuse what only rows show: rows that cannot be used, partitions that do not fit, cohorts that cannot be drawn.
-
-    Returns the number of validation rows, where it is smallest.
-    """
-    fewest = sum(len(domain) for domain in task.domains)
-    for domain in task.domains:
-        check_rows(domain, task, plan.model)
-    by = plan.tuning.by if plan.tuning is not None else ""
-    nested = "leave-one-domain-out" in (*plan.rules, by)
-    if nested and plan.held_out and len(task.domains) < 3:
-        raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
-    for held_out in plan.held_out or [None]:
-        made = make_clients(
-            source_domains(task, [held_out] if held_out is not None else []),
-            partition=Partition.parse(plan.partition),
-            clients=plan.clients,
-            validation=plan.validation,
-            seed=0,
-            kind=task.kind,
-        )
-        fewest = min(fewest, int(made.validation_sizes.sum()))
-        if nested and plan.cohort is not None and plan.clients is None and plan.cohort >= len(made):
-            raise PlanError(
-                f"the rule 'leave-one-domain-out' trains inner runs with {len(made) - 1} clients, too few for a cohort "
-                f"of {plan.cohort}"
-            )
-        _check_cohort(plan, len(made))
-    return fewest
-
-
-def _check_outline(plan: Plan, task: TaskOutline) -> None:
-    """Refuse what names and sizes show already."""
-    if task.shape != plan.model.input_shape:
-        raise PlanError(
-            f"task '{task.name}' has examples of shape {task.shape}, the model takes {plan.model.input_shape}"
-        )
-    if len(task.classes) > max(2, plan.model.outputs):
-        raise PlanError(f"task '{task.name}' has {len(task.classes)} classes, and the model has {plan.model.outputs}")
-    for domain, rows in task.rows.items():
-        if rows < 2:
-            raise PlanError(
-                f"domain '{domain}': {rows} row cannot be split into training and validation rows; two are needed"
-            )
-    _check_cohort(plan, plan.clients if plan.clients is not None else len(task.rows) - bool(plan.held_out))
-
-
-def _check_cohort(plan: Plan, clients: int) -> None:
-    """Refuse a cohort that cannot be drawn from so many clients, or that a method cannot work with."""
-    if plan.cohort is not None and not 1 <= plan.cohort <= clients:
-        raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {clients} clients; use 1 to {clients}")
-    for label in plan.algorithms:
-        algorithm = plan.algorithm(label)
-        cohort = 1 if algorithm.pooled else plan.cohort or clients
-        algorithm.check(plan.spec_for(algorithm), plan.kind, cohort)
-        if algorithm.server is not None:
-            algorithm.server.check_server(cohort)
 
 
 def _sentence(error: Exception) -> str:

@@ -29,6 +29,7 @@ OPTIONS = (
     "evaluate_every",
     "equal_steps",
     "select",
+    "baseline",
     "image_size",
 )
 #: As the policy of a pretrained network's BatchNorm: its statistics stay those that it was pretrained with.

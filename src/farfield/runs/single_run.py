@@ -11,14 +11,12 @@ from farfield.models import build_model
 from farfield.protocol.measurement import HeldOut
 from farfield.records import RunFolder
 from farfield.records.atomic import write_json
+from farfield.records.bench_folder import PREPARATION
 from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import OnBetter, Rounds, Schedule, Watch, open_run
 from farfield.runs.run_data import run_data
 from farfield.tasks.task import Task
-
-#: In a run's folder: the numbers by which its rows were prepared.
-PREPARATION = "preparation.json"
 
 
 def run_job(

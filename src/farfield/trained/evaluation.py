@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from farfield.protocol.metrics import classification_metrics, regression_metrics
-from farfield.protocol.statistics import bootstrap_interval, wilson_interval
+from farfield.protocol.row_intervals import bootstrap_interval, wilson_interval
 from farfield.records.atomic import write_json
 from farfield.report.evaluation_table import EvaluationTable, Measured, evaluation_table
 from farfield.trained.examples import ExamplesError

@@ -19,9 +19,9 @@ from farfield.models import Model, ModelSpec, ModelState, build_model, probabili
 from farfield.protocol.measurement import predict
 from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic, write_json
+from farfield.records.bench_folder import PREPARATION
 from farfield.runs.plan import Plan
 from farfield.runs.settings import PlanError
-from farfield.runs.single_run import PREPARATION
 from farfield.tasks import Domain
 from farfield.tasks.images.image_set import ImageInput
 from farfield.tasks.outline import TaskOutline

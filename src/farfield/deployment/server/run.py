@@ -29,10 +29,11 @@ from farfield.federation.federation import Event, FederationError
 from farfield.models import build_model
 from farfield.records import RunFolder
 from farfield.records.atomic import write_atomic, write_json
+from farfield.records.bench_folder import PREPARATION
 from farfield.runs.plan import Job, Plan, make_plan
 from farfield.runs.rounds import Measure, Progress, Rounds, open_run
 from farfield.runs.settings import PlanError
-from farfield.runs.single_run import PREPARATION, schedule_of
+from farfield.runs.single_run import schedule_of
 from farfield.tasks.outline import TaskOutline
 from farfield.tasks.task import Fitted
 from farfield.tasks.user_data.fitted_preparation import read_fitted

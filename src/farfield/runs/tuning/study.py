@@ -16,7 +16,8 @@ from farfield.records import RunFolder
 from farfield.records.atomic import append_row, read_rows
 from farfield.records.tuning_trials import TRIALS
 from farfield.runs.engines import LocalEngine
-from farfield.runs.plan import Job, Plan, study_folder
+from farfield.runs.job import Job, study_folder
+from farfield.runs.plan import Plan
 from farfield.runs.rounds import Progress
 from farfield.runs.single_run import run_job
 from farfield.runs.sweep import Observer, Silent, run_jobs

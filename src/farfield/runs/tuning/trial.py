@@ -14,7 +14,8 @@ from typing import Any
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.protocol.selection import InnerRow, SourceRow, choose
 from farfield.records import RunFolder
-from farfield.runs.plan import Job, Plan
+from farfield.runs.job import Job
+from farfield.runs.plan import Plan
 
 COMPLETE, DIVERGED, FAILED = "complete", "diverged", "failed"
 

@@ -1,0 +1,106 @@
+"""Checks of a plan against its data and its model, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from farfield.models import build_model
+from farfield.protocol.leave_one_out import source_domains
+from farfield.runs.data_checks import check_rows
+from farfield.runs.settings import PlanError
+from farfield.tasks.clients.partition import Partition, make_clients
+from farfield.tasks.outline import TaskOutline
+from farfield.tasks.task import Task
+
+if TYPE_CHECKING:  # a plan is checked while it is made
+    from farfield.runs.plan import Plan
+
+#: With fewer validation rows than this, over all sources, a bench says what that does to the choice of rounds.
+FEW_VALIDATION_ROWS = 50
+
+
+def check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
+    for name in plan.algorithms:
+        needed = plan.algorithm(name).representation
+        if given.get("representation") == "plain" and needed != "plain":
+            raise PlanError(
+                f"{name} needs a {needed} representation and gets one by itself; omit model.representation=plain"
+            )
+
+
+def validation_notes(plan: Plan, rows: int) -> tuple[str, ...]:
+    """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
+    if not plan.held_out:  # a training has no other rule to compare with
+        return ()
+    if "source-validation" not in plan.rules or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
+        return ()
+    more = isinstance(plan.validation, float) and plan.validation < 0.3
+    return (
+        f"source-validation chooses rounds by {rows} rows in all, of which one is {100 / rows:.1f} points: compare "
+        f"with the rule 'last'{', or give more rows with --validation 0.3' if more else ''}",
+    )
+
+
+def check_models(plan: Plan) -> None:
+    for label in plan.algorithms:
+        build_model(plan.spec_for(plan.algorithm(label)), seed=0)
+
+
+def check_against_rows(plan: Plan, task: Task) -> int:
+    """Refuse what only rows show: rows that cannot be used, partitions that do not fit, cohorts that cannot be drawn.
+
+    Returns the number of validation rows, where it is smallest.
+    """
+    fewest = sum(len(domain) for domain in task.domains)
+    for domain in task.domains:
+        check_rows(domain, task, plan.model)
+    by = plan.tuning.by if plan.tuning is not None else ""
+    nested = "leave-one-domain-out" in (*plan.rules, by)
+    if nested and plan.held_out and len(task.domains) < 3:
+        raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
+    for held_out in plan.held_out or [None]:
+        made = make_clients(
+            source_domains(task, [held_out] if held_out is not None else []),
+            partition=Partition.parse(plan.partition),
+            clients=plan.clients,
+            validation=plan.validation,
+            seed=0,
+            kind=task.kind,
+        )
+        fewest = min(fewest, int(made.validation_sizes.sum()))
+        if nested and plan.cohort is not None and plan.clients is None and plan.cohort >= len(made):
+            raise PlanError(
+                f"the rule 'leave-one-domain-out' trains inner runs with {len(made) - 1} clients, too few for a cohort "
+                f"of {plan.cohort}"
+            )
+        _check_cohort(plan, len(made))
+    return fewest
+
+
+def check_outline(plan: Plan, task: TaskOutline) -> None:
+    """Refuse what names and sizes show already."""
+    if task.shape != plan.model.input_shape:
+        raise PlanError(
+            f"task '{task.name}' has examples of shape {task.shape}, the model takes {plan.model.input_shape}"
+        )
+    if len(task.classes) > max(2, plan.model.outputs):
+        raise PlanError(f"task '{task.name}' has {len(task.classes)} classes, and the model has {plan.model.outputs}")
+    for domain, rows in task.rows.items():
+        if rows < 2:
+            raise PlanError(
+                f"domain '{domain}': {rows} row cannot be split into training and validation rows; two are needed"
+            )
+    _check_cohort(plan, plan.clients if plan.clients is not None else len(task.rows) - bool(plan.held_out))
+
+
+def _check_cohort(plan: Plan, clients: int) -> None:
+    """Refuse a cohort that cannot be drawn from so many clients, or that a method cannot work with."""
+    if plan.cohort is not None and not 1 <= plan.cohort <= clients:
+        raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {clients} clients; use 1 to {clients}")
+    for label in plan.algorithms:
+        algorithm = plan.algorithm(label)
+        cohort = 1 if algorithm.pooled else plan.cohort or clients
+        algorithm.check(plan.spec_for(algorithm), plan.kind, cohort)
+        if algorithm.server is not None:
+            algorithm.server.check_server(cohort)
