@@ -98,10 +98,10 @@ def test_how_rows_are_dealt_out_changes_nothing(task: Task) -> None:
 
 def test_sources_and_target_are_prepared_alike(task: Task) -> None:
     data = run_data(plan_of(task), task, JOB)
-    assert data.target is not None
+    (target,) = data.targets
     assert data.fitted is not None
-    assert torch.equal(data.target.x, data.fitted.apply(task.domain("west").x))
-    for domain in (*data.sources, data.target):
+    assert torch.equal(target.x, data.fitted.apply(task.domain("west").x))
+    for domain in (*data.sources, target):
         assert domain.x.dtype == torch.float32
         assert domain.x.shape[1:] == task.model.input_shape
         assert torch.isfinite(domain.x).all()

@@ -194,12 +194,12 @@ def test_a_medicine_that_no_source_hospital_gave_is_not_shown_to_the_model(folde
     assert int((task.domain("other hospitals").x[:, number] > 0).sum()) == 3
     plan = make_plan(task, algorithms=["fedavg"], rounds=1, settings={"model.hidden": [4]})
     data = run_data(plan, task, next(plan.jobs(task)))
-    assert data.target is not None
+    (target,) = data.targets
     assert isinstance(data.fitted, FittedWords)
     assert [word for word, seen in zip(data.fitted.words, data.fitted.seen, strict=True) if not seen] == ["hicl 77"]
-    assert not data.target.x[:, number].any()
+    assert not target.x[:, number].any()
     others = [n for n in range(6) if n != number]
-    assert torch.equal(data.target.x[:, others], task.domain("other hospitals").x[:, others])
+    assert torch.equal(target.x[:, others], task.domain("other hospitals").x[:, others])
 
 
 def test_a_model_of_medicines_keeps_its_words(folder: Path, tmp_path: Path) -> None:

@@ -72,7 +72,16 @@ def bench(
     held_out: Annotated[
         str | None,
         typer.Option(
-            help="Domains to hold out one by one, with commas, or 'all'. Default: the task's own, or all.",
+            help="Domains to hold out one by one, with commas, or 'all'; 'a+b' holds out two together. Default: the "
+            "task's own, or all.",
+            show_default=False,
+        ),
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="Deal the held-out domains out to so many groups, each held out together: fewer runs with many "
+            "domains. Every domain is still measured by itself.",
             show_default=False,
         ),
     ] = None,
@@ -176,6 +185,7 @@ def bench(
     given = {
         "algorithms": None if methods is None else parse_variants(methods),
         "held_out": comma_list(held_out),
+        "folds": folds,
         "seeds": None if seeds is None else seed_list(seeds),
         "rounds": rounds,
         "communications": communication_list(communications),

@@ -18,17 +18,23 @@ from farfield.tasks.task import Domain, TaskKind
 class HeldOut:
     """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one.
 
-    `outputs` turns what a regression's model gives into the units of the domain's labels.
+    `outputs` turns what a regression's model gives into the units of the domain's labels. Several held-out domains can
+    share one `model`, into which the measured states are loaded.
     """
 
     def __init__(
-        self, domain: Domain, kind: TaskKind, spec: ModelSpec, outputs: Callable[[Tensor], Tensor] = lambda given: given
+        self,
+        domain: Domain,
+        kind: TaskKind,
+        spec: ModelSpec,
+        outputs: Callable[[Tensor], Tensor] = lambda given: given,
+        model: Model | None = None,
     ) -> None:
         self._rows = Rows({domain.name: domain}, [(domain.name, torch.arange(len(domain)))])
         self._labels = domain.y.numpy()
         self._kind = kind
         self._outputs = outputs
-        self._model = build_model(spec, seed=0)
+        self._model = build_model(spec, seed=0) if model is None else model
 
     def measure(self, models: Sequence[ModelState]) -> dict[str, float]:
         """The metrics of a model; of several models, the mean of each metric over them."""

@@ -12,6 +12,7 @@ import json
 import time
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from farfield.records.atomic import append_row, read_rows
@@ -20,16 +21,23 @@ SEALED = "target.sealed.jsonl"
 LOOKS = "looks.jsonl"
 
 
-def append_sealed(run: Path, round: int, metrics: Mapping[str, float | None]) -> None:
+def append_sealed(run: Path, round: int, metrics: Mapping[str, float | None], domain: str | None = None) -> None:
+    """Seal what a round scores. A run that holds out several domains names the `domain` of each row."""
     payload = base64.b85encode(zlib.compress(json.dumps(dict(metrics)).encode())).decode()
-    append_row(run / SEALED, {"round": round, "sealed": payload})
+    append_row(run / SEALED, {"round": round, "sealed": payload, **({} if domain is None else {"domain": domain})})
 
 
-def open_sealed(run: Path) -> list[tuple[int, dict[str, float]]]:
-    """The target rows of one run. For the report only: call `count_look` on the sweep first."""
-    return [
-        (row["round"], json.loads(zlib.decompress(base64.b85decode(row["sealed"])))) for row in read_rows(run / SEALED)
-    ]
+def open_sealed(run: Path, domain: str | None = None) -> list[tuple[int, dict[str, float]]]:
+    """The target rows of one run, or of one of its held-out domains. For the report only: call `count_look` first.
+
+    Lines that a damaged disk has made unreadable are passed over, as those that a kill has cut are.
+    """
+    opened = []
+    for row in read_rows(run / SEALED):
+        with suppress(ValueError, KeyError, TypeError, zlib.error):
+            if row.get("domain") == domain:
+                opened.append((int(row["round"]), json.loads(zlib.decompress(base64.b85decode(row["sealed"])))))
+    return opened
 
 
 def count_look(sweep: Path, purpose: str) -> int:

@@ -17,6 +17,7 @@ from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, c
 from farfield.records import RecordsError, RunFolder, read_config
 from farfield.records.bench_folder import BENCH, DATA, FAILURE, PREPARATION, format_of
 from farfield.records.sealed import count_look, open_sealed
+from farfield.report.completeness import Completeness, completeness
 from farfield.report.source_figures import in_label_units, source_figures
 
 
@@ -29,13 +30,16 @@ class Curve:
     seed: int
     rounds: list[dict[str, Any]]
     target: list[tuple[int, dict[str, float]]]
+    #: The name of the run's fold: its one held-out domain, or a group of domains that are held out together.
+    fold: str = ""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All that a bench holds: its plan, one row and one curve per run, what failed, how often it was opened.
+    """All that a bench holds: its plan, one row and one curve per run and held-out domain, what failed, the looks.
 
-    The plan has its `variants`, and their labels as `algorithms`.
+    The plan has its `variants`, and their labels as `algorithms`. A run that holds out several domains together has a
+    row, a curve or a failure for each; `fold` names the group, and costs are those of the whole run (see `runs`).
     """
 
     folder: Path
@@ -47,6 +51,16 @@ class Sweep:
     missing: int
     looks: int
     data: DataSummary | None = None
+
+    @property
+    def completeness(self) -> Completeness:
+        """How many of the runs and held-out domains that the plan asks for are there."""
+        return completeness(self.plan, self.rows, self.failures)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """One row per run, for costs: those of a run that holds out several domains are counted once."""
+        return list({(r["algorithm"], r.get("fold") or r["held_out"], r["seed"]): r for r in self.rows}.values())
 
 
 def collect(folder: Path, purpose: str) -> Sweep:
@@ -60,23 +74,31 @@ def collect(folder: Path, purpose: str) -> Sweep:
     for path in _run_folders(folder / "runs"):
         run = RunFolder(path)
         config = run.config
-        identity = {name: config[name] for name in ("algorithm", "held_out", "seed")}
+        fold, group = config["held_out"], config.get("group") or [config["held_out"]]
+        identity = {"algorithm": config["algorithm"], "seed": config["seed"], "fold": fold}
         if config.get("inner") is not None:
             if run.result is None:
-                failures.append({**identity, "error": f"inner run without '{config['inner']}': {_failure(path)}"})
+                error = f"inner run without '{config['inner']}': {_failure(path)}"
+                failures += [{**identity, "held_out": domain, "error": error} for domain in group]
             continue
         found += 1
-        events += [{**identity, **event} for event in run.events()]
+        events += [{**identity, "held_out": fold, **event} for event in run.events()]
         if run.result is None:
-            failures.append({**identity, "error": _failure(path)})
+            failures += [{**identity, "held_out": domain, "error": _failure(path)} for domain in group]
             continue
-        curve = Curve(**identity, rounds=_rounds(plan, run), target=open_sealed(path))
-        curves.append(curve)
-        try:
-            rows.append({**_made_with(plan, curve), **run.result, "selection": _select(plan, curve, path)})
-        except ValueError as error:  # a run that diverged has no round to choose
-            failures.append({**identity, "error": str(error)})
-    expected = len(plan["algorithms"]) * len(plan["held_out"]) * len(plan["seeds"])
+        rounds = _rounds(plan, run)
+        for domain in group:
+            of = {**identity, "held_out": domain}
+            curve = Curve(**of, rounds=rounds, target=open_sealed(path, domain if len(group) > 1 else None))
+            curves.append(curve)
+            try:
+                selection = _select(plan, curve, path)
+            except ValueError as error:  # a run that diverged has no round to choose
+                failures.append({**of, "error": str(error)})
+            else:
+                made = {**_made_with(plan, curve), **run.result, "fold_domains": len(group)}
+                rows.append({**made, **of, "selection": selection})
+    expected = len(plan["algorithms"]) * len(plan.get("folds") or plan["held_out"]) * len(plan["seeds"])
     order = {name: i for i, name in enumerate(plan["algorithms"])}
     domains = {name: i for i, name in enumerate(plan["held_out"])}
     rows.sort(key=lambda r: (order[r["algorithm"]], domains[r["held_out"]], r["seed"]))
@@ -134,8 +156,6 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
             chosen = choose_oracle(plan["kind"], target, name)
         elif RULES[name].needs_inner:
             inner = _inner_rows(path)
-            if len(inner) < len(list(path.parent.glob("inner-*"))) or not inner:
-                raise ValueError("inner runs are missing, so 'leave-one-domain-out' cannot choose")
             chosen = choose(name, plan["kind"], source, inner)
         else:
             chosen = choose(name, plan["kind"], source)
@@ -172,7 +192,12 @@ def _inner_rows(path: Path) -> dict[str, list[InnerRow]]:
     inner: dict[str, list[InnerRow]] = {}
     for folder in sorted(path.parent.glob("inner-*")):
         run = RunFolder(folder / path.name)
-        if run.exists and run.result is not None:
-            domain = run.config["inner"]
-            inner[domain] = [InnerRow(r["round"], _numbers(r["inner"])) for r in run.rounds() if "inner" in r]
+        if not run.exists or run.result is None:
+            raise ValueError("inner runs are missing, so 'leave-one-domain-out' cannot choose")
+        for row in run.rounds():
+            alone = {run.config["inner"]: row["inner"]} if "inner" in row else {}
+            for domain, metrics in (alone | row.get("inner_domains", {})).items():
+                inner.setdefault(domain, []).append(InnerRow(row["round"], _numbers(metrics)))
+    if not inner:
+        raise ValueError("inner runs are missing, so 'leave-one-domain-out' cannot choose")
     return inner

@@ -207,7 +207,7 @@ def _plan(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     listed = [
         ("task", public(plan["task"])),
         (f"{row_noun(plan)}s", ", ".join(plan["algorithms"])),
-        ("held out, one at a time", ", ".join(plan["held_out"])),
+        ("held out, one at a time", ", ".join(plan.get("folds") or plan["held_out"])),
         ("seeds", ", ".join(str(seed) for seed in plan["seeds"])),
         ("selection rules", ", ".join(rule_label(rule) for rule in plan["rules"])),
     ]
@@ -265,10 +265,8 @@ def _failures(sweep: Sweep) -> Grid | None:
         Column("seed"),
         Column("reason", text=True),
     )
-    rows = tuple(
-        (Cell(f["algorithm"]), Cell(f["held_out"]), Cell(str(f["seed"])), Cell(public(str(f["error"]))))
-        for f in sweep.failures
-    )
+    runs = {(f["algorithm"], f.get("fold", f["held_out"]), f["seed"], str(f["error"])) for f in sweep.failures}
+    rows = tuple((Cell(a), Cell(fold), Cell(str(seed)), Cell(public(error))) for a, fold, seed, error in sorted(runs))
     return Grid("Runs without a result", columns, rows)
 
 
@@ -313,9 +311,9 @@ def _events(sweep: Sweep) -> Grid | None:
 
 def _honesty(sweep: Sweep, rule: str) -> list[tuple[str, str | list[str]]]:
     plan = sweep.plan
-    expected = len(plan["algorithms"]) * len(plan["held_out"]) * len(plan["seeds"])
+    there = sweep.completeness
     chose = [f"{rule_label(r)}: {RULES[r].description}." for r in plan["rules"]]
-    runs = f"{len(sweep.rows)} of {expected} have a result; {len(sweep.failures)} failed or did not finish"
+    runs = f"{there.done} of {there.runs} have a result; {there.failed} failed or did not finish"
     return [
         (
             "Held-out results opened",

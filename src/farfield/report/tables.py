@@ -251,7 +251,7 @@ def cost_table(sweep: Sweep) -> Table:
     """What a run cost, as the mean over the finished runs of each method: work, traffic by phase, time, memory."""
     records, rows = [], []
     for name in sweep.plan["algorithms"]:
-        of = [row for row in sweep.rows if row["algorithm"] == name]
+        of = [row for row in sweep.runs if row["algorithm"] == name]
         record: dict[str, Any] = {"algorithm": name, "runs": len(of)}
         cells = [Cell(name)]
         for key, _, unit, scale in _COSTS:

@@ -31,7 +31,8 @@ def bench(
     task: str | Task,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     *,
-    held_out: str | Sequence[str] | None = None,
+    held_out: str | Sequence[str | Sequence[str]] | None = None,
+    folds: int | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
@@ -66,7 +67,8 @@ def bench(
 
     `algorithms` is a list of variants (or one): names, texts such as "fedprox:mu=0.1", `farfield.method(name, …)`,
     classes and instances of methods, and dicts that give labels: `{"weak": farfield.method("fedprox", mu=0.001)}`.
-    `held_out` and `rules` are lists of names, or one name.
+    `held_out` and `rules` are lists of names, or one name. Domains that are held out together are one entry of
+    `held_out`, "a+b" or a list; `folds` deals the held-out domains out to so many groups.
     `baseline` is the label or the method that differences are to: FedAvg by default, else the first variant.
     `communications` splits the same local epochs into so many rounds, or synchronises after the epochs listed.
     `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
@@ -96,6 +98,7 @@ def bench(
         task,
         algorithms=variants,
         held_out=held_out,
+        folds=folds,
         seeds=seeds,
         rounds=rounds,
         communications=communications,

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict
 
 from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.models import ModelSpec
-from farfield.protocol.leave_one_out import ProtocolError, held_out_domains, source_domains
+from farfield.protocol.folds import Folds, held_out_folds, inner_units
+from farfield.protocol.leave_one_out import ProtocolError, source_domains
 from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
 from farfield.runs.job import Job, folder_name
@@ -25,6 +26,7 @@ from farfield.runs.settings import (
     SortedSettings,
     augmentation,
     check_settings,
+    group_list,
     local_epochs_in_all,
     model_spec,
     name_list,
@@ -76,6 +78,8 @@ class Plan(BaseModel):
     kind: str
     variants: tuple[Variant, ...]
     held_out: tuple[str, ...]
+    #: The domains of each fold by its name; empty where each domain is held out alone.
+    folds: dict[str, tuple[str, ...]] = {}
     seeds: tuple[int, ...]
     rounds: int
     #: Rounds by label: more for a method that makes a single step per round, so that local steps are equal.
@@ -108,6 +112,15 @@ class Plan(BaseModel):
         """The variants' labels."""
         return tuple(variant.label for variant in self.variants)
 
+    @property
+    def fold_names(self) -> tuple[str, ...]:
+        """What the runs hold out, one at a time: domains, or groups of them by name."""
+        return tuple(self.folds) or self.held_out
+
+    def domains_of(self, fold: str | None) -> tuple[str, ...]:
+        """Return the domains that a job's `held_out` or `inner` names; none for None."""
+        return () if fold is None else self.folds.get(fold, (fold,))
+
     def variant(self, label: str) -> Variant:
         return next(variant for variant in self.variants if variant.label == label)
 
@@ -115,13 +128,12 @@ class Plan(BaseModel):
         """All runs, so ordered that a part of them is already a fair comparison."""
         nested = any(RULES[r].needs_inner for r in self.rules)
         for seed in self.seeds:
-            for held_out in self.held_out:
+            for held_out in self.fold_names:
                 for algorithm in self.algorithms:
                     yield Job(algorithm, held_out, seed)
                     if nested:
-                        for inner in task.domain_names:
-                            if inner != held_out:
-                                yield Job(algorithm, held_out, seed, inner)
+                        for inner in inner_units(task, self.folds, held_out):
+                            yield Job(algorithm, held_out, seed, inner)
 
     def every(self, label: str) -> int:
         """Rounds between evaluations of a variant: as many evaluations for all."""
@@ -151,16 +163,8 @@ class Plan(BaseModel):
         config = self.model_dump(
             mode="json",
             exclude={
-                "variants",
-                "settings",
-                "seeds",
-                "held_out",
-                "rules",
-                "baseline",
-                "rounds_of",
-                "notes",
-                "tuning",
-                "tuned",
+                *("variants", "settings", "seeds", "held_out", "folds", "rules", "baseline", "rounds_of", "notes"),
+                *("tuning", "tuned"),
             },
         )
         return {
@@ -171,11 +175,17 @@ class Plan(BaseModel):
             "method": self.variant(job.algorithm).method,
             "held_out": job.held_out,
             "inner": job.inner,
+            **self._groups(job),
             "seed": job.seed,
             "settings": self.settings_of(job),
             "model": self.spec_for(self.algorithm_of(job)).model_dump(mode="json"),
             **({} if job.trial is None else {"trial": job.trial}),
         }
+
+    def _groups(self, job: Job) -> dict[str, Any]:
+        """Return the domains that a run holds out together, if it does."""
+        groups = {"group": self.domains_of(job.held_out), "inner_group": self.domains_of(job.inner)}
+        return {name: list(group) for name, group in groups.items() if len(group) > 1}
 
     def facts(self, job: Job) -> dict[str, Any]:
         """What a run's result says besides what happened: the task, the normalisation, the method and its settings."""
@@ -209,7 +219,8 @@ def make_plan(
     task: Task | TaskOutline,
     *,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
-    held_out: str | Sequence[str] | None = None,
+    held_out: str | Sequence[str | Sequence[str]] | None = None,
+    folds: int | None = None,
     seeds: int | Sequence[int] = 3,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
@@ -231,6 +242,7 @@ def make_plan(
 
     An outline in place of a task gives the same plan without the checks that need rows; `equal_steps` needs them too.
     `baseline` is the label or the method of the variant that differences are to.
+    `held_out` has domains, and groups that are held out together as "a+b" or lists; `folds` deals them out to so many.
     `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step per
     round (FedSGD, FedILC) as many rounds as the others make steps.
     `communications` keeps the number of local epochs and says how often, or after which epochs, clients synchronise.
@@ -240,7 +252,11 @@ def make_plan(
     try:
         variants = read_variants(DEFAULT_ALGORITHMS if algorithms is None else algorithms)
         settings = dict(settings or {})
-        held_out, rules = name_list("held_out", held_out), name_list("rules", rules)
+        rules = name_list("rules", rules)
+        domains: tuple[str, ...] = ()
+        groups: Folds = {}
+        if not all_train:
+            domains, groups = held_out_folds(task, group_list("held_out", held_out) or task.held_out, folds)
         augment = augmentation(task, settings.pop("augment", None))
         found = sort_settings(settings, variants)
         given = found.given
@@ -263,7 +279,8 @@ def make_plan(
             data=task.data,
             kind=task.kind,
             variants=tuple(_with_own(v, found.own[v.label], resolved[v.label]) for v in variants),
-            held_out=() if all_train else held_out_domains(task, held_out or task.held_out),
+            held_out=domains,
+            folds=groups,
             seeds=seed_numbers(seeds),
             rounds=rounds,
             rounds_of=dict.fromkeys(resolved, rounds),
@@ -313,7 +330,7 @@ def _with_equal_steps(plan: Plan, task: Task | None, budget: Callable[[Any], int
     if task is None:
         raise PlanError("equal local steps are counted in rows, which are elsewhere; set equal_steps=False")
     made = make_clients(
-        source_domains(task, plan.held_out[:1]),
+        source_domains(task, plan.domains_of(next(iter(plan.fold_names), None))),
         partition=Partition.parse(plan.partition),
         clients=plan.clients,
         validation=plan.validation,

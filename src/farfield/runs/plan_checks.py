@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from farfield.models import build_model
+from farfield.protocol.folds import inner_units
 from farfield.protocol.leave_one_out import source_domains
 from farfield.runs.data_checks import check_rows
 from farfield.runs.settings import PlanError
@@ -59,9 +60,11 @@ def check_against_rows(plan: Plan, task: Task) -> int:
     nested = "leave-one-domain-out" in (*plan.rules, by)
     if nested and plan.held_out and len(task.domains) < 3:
         raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
-    for held_out in plan.held_out or [None]:
+    if nested and any(len(inner_units(task, plan.folds, fold)) < 2 for fold in plan.folds):
+        raise PlanError("the rule 'leave-one-domain-out' holds out two folds at once and needs at least three")
+    for held_out in plan.fold_names or [None]:
         made = make_clients(
-            source_domains(task, [held_out] if held_out is not None else []),
+            source_domains(task, plan.domains_of(held_out)),
             partition=Partition.parse(plan.partition),
             clients=plan.clients,
             validation=plan.validation,
@@ -69,11 +72,13 @@ def check_against_rows(plan: Plan, task: Task) -> int:
             kind=task.kind,
         )
         fewest = min(fewest, int(made.validation_sizes.sum()))
-        if nested and plan.cohort is not None and plan.clients is None and plan.cohort >= len(made):
-            raise PlanError(
-                f"the rule 'leave-one-domain-out' trains inner runs with {len(made) - 1} clients, too few for a cohort "
-                f"of {plan.cohort}"
-            )
+        if nested and held_out is not None and plan.cohort is not None and plan.clients is None:
+            inner = len(made) - max(len(plan.domains_of(unit)) for unit in inner_units(task, plan.folds, held_out))
+            if plan.cohort > inner:
+                raise PlanError(
+                    f"the rule 'leave-one-domain-out' trains inner runs with {inner} clients, too few for a cohort of "
+                    f"{plan.cohort}"
+                )
         _check_cohort(plan, len(made))
     return fewest
 

@@ -90,9 +90,10 @@ class Rounds:
     """A run from its last checkpoint to its end: `begin`, `step` until it is `done`, `finish`; or all `to_the_end`.
 
     Whoever drives several runs in lockstep calls the steps of each in turn, with `one_thread` around them.
-    `validating` are the clients that have validation rows, with their domains. `measure` looks at the held-out domain;
-    what it gives is sealed, unless the job holds out an inner domain, on which choices may be made. `engine` names the
-    engine, for the record: a run may be resumed on another one, and its result names both.
+    `validating` are the clients that have validation rows, with their domains. `measure` looks at the held-out domain,
+    or at each of several by name; what it gives is sealed, unless the job holds out an inner domain, on which choices
+    may be made. `engine` names the engine, for the record: a run may be resumed on another one, and its result names
+    both.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Rounds:
         validating: Mapping[int, str],
         *,
         engine: str,
-        measure: Measure | None = None,
+        measure: Measure | Mapping[str, Measure] | None = None,
         facts: Mapping[str, Any] | None = None,
         watch: Watch = lambda _: None,
         on_better: OnBetter = lambda state, validation: None,
@@ -246,11 +247,14 @@ class Rounds:
             self.on_better(state, self.validation)
         if self.measure is None:
             return {"validation": by_domain}
-        metrics = self.measure(state)
+        measures = self.measure if isinstance(self.measure, Mapping) else {None: self.measure}
+        measured = {domain: _finite(measure(state)) for domain, measure in measures.items()}
         self._record_events()
         if self.job.inner is not None:
-            return {"validation": by_domain, "inner": _finite(metrics)}
-        self.records.add_target(number, _finite(metrics))
+            inner = {"inner": measured[None]} if None in measured else {"inner_domains": measured}
+            return {"validation": by_domain, **inner}
+        for domain, metrics in measured.items():
+            self.records.add_target(number, metrics, domain)
         return {"validation": by_domain}
 
     def _is_better(self, by_domain: Mapping[str, Mapping[str, float]]) -> bool:

@@ -16,12 +16,12 @@ from farfield.tasks.task import Domain, Fitted, Task
 
 @dataclass(frozen=True)
 class RunData:
-    """The source domains, their clients, and the held-out domain, all prepared in the same way."""
+    """The source domains, their clients, and the held-out domains, all prepared in the same way."""
 
     sources: tuple[Domain, ...]
     clients: Clients
-    #: None when every domain trains. Its labels are as they were read.
-    target: Domain | None
+    #: What the run is measured on, each domain by itself; none when every domain trains. Labels are as they were read.
+    targets: tuple[Domain, ...]
     fitted: Fitted | None
 
     def outputs(self, given: Tensor) -> Tensor:
@@ -31,8 +31,8 @@ class RunData:
 
 def run_data(plan: Plan, task: Task, job: Job) -> RunData:
     """Deal the rows out, then fit the task's preparation on the sources' training rows and apply it to all."""
-    held_out = [domain for domain in (job.held_out, job.inner) if domain is not None]
-    sources = source_domains(task, held_out)
+    held_out, inner = plan.domains_of(job.held_out), plan.domains_of(job.inner)
+    sources = source_domains(task, (*held_out, *inner))
     pooled = plan.algorithm(job.algorithm).pooled
     clients = make_clients(
         sources,
@@ -42,16 +42,16 @@ def run_data(plan: Plan, task: Task, job: Job) -> RunData:
         seed=job.seed,
         kind=task.kind,
     )
-    # A trial measures source domains alone: it never gets the rows of the held-out domain.
-    measured = [job.inner] if job.trial is not None else held_out
-    target = task.domain(measured[-1]) if measured and measured[-1] is not None else None
+    # A trial measures source domains alone: it never gets the rows of a held-out domain.
+    measured = inner if job.trial is not None else inner or held_out
+    targets = tuple(task.domain(name) for name in measured)
     if task.preparation is None:
-        return RunData(sources, clients, target, None)
+        return RunData(sources, clients, targets, None)
     fitted = task.preparation.fit(training_rows(sources, clients))
     return RunData(
         tuple(replace(d, x=fitted.apply(d.x), y=fitted.targets(d.y)) for d in sources),
         clients,
-        None if target is None else replace(target, x=fitted.apply(target.x)),
+        tuple(replace(target, x=fitted.apply(target.x)) for target in targets),
         fitted,
     )
 

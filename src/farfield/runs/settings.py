@@ -309,6 +309,18 @@ def name_list(what: str, given: Any) -> list[str] | None:
     return names
 
 
+def group_list(what: str, given: Any) -> list[str | tuple[str, ...]] | None:
+    """Return names, and groups of names as tuples, in a list; a single text is one name, and None stays None."""
+    if given is None or isinstance(given, str) or not isinstance(given, Iterable):
+        return None if given is None else [*(name_list(what, given) or ())]
+    entries: list[str | tuple[str, ...]] = []
+    for entry in given:
+        together = isinstance(entry, list | tuple)
+        names = name_list(what, entry if together else [entry]) or []
+        entries += [tuple(names)] if together else names
+    return entries
+
+
 def seed_numbers(seeds: int | Sequence[int]) -> tuple[int, ...]:
     chosen = tuple(range(positive("seeds", seeds))) if isinstance(seeds, int) else tuple(dict.fromkeys(seeds))
     if not chosen or min(chosen) < 0:

@@ -7,15 +7,15 @@ from typing import Any
 
 from farfield.algorithms import FedAvg
 from farfield.federation.population import Population
-from farfield.models import build_model
+from farfield.models import ModelSpec, build_model
 from farfield.protocol.measurement import HeldOut
 from farfield.records import RunFolder
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import PREPARATION
 from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
 from farfield.runs.plan import Job, Plan
-from farfield.runs.rounds import OnBetter, Rounds, Schedule, Watch, open_run
-from farfield.runs.run_data import run_data
+from farfield.runs.rounds import Measure, OnBetter, Rounds, Schedule, Watch, open_run
+from farfield.runs.run_data import RunData, run_data
 from farfield.tasks.task import Task
 
 
@@ -56,7 +56,7 @@ def _run_locked(
     algorithm = plan.algorithm_of(job)
     population = Population(data.sources, data.clients, augment=plan.augment)
     spec = plan.spec_for(algorithm)
-    target = HeldOut(data.target, task.kind, spec, data.outputs) if data.target is not None else None
+    measures = _measures(data, task, spec, algorithm)
     model = build_model(spec, job.seed)
     with engine.federation(PreparedRun(plan, job, algorithm, model, data, population)) as fed:
         rounds = Rounds(
@@ -67,12 +67,22 @@ def _run_locked(
             fed,
             {client: population.domain_of(client) for client in population.with_validation_rows()},
             engine=engine.name,
-            measure=None if target is None else lambda state: target.measure(algorithm.models(state)),
+            measure=measures,
             facts=plan.facts(job),
             watch=watch,
             on_better=on_better,
         )
         return rounds.to_the_end(algorithm.start(model.state()))
+
+
+def _measures(data: RunData, task: Task, spec: ModelSpec, algorithm: FedAvg) -> Measure | dict[str, Measure] | None:
+    """Return how to measure on the held-out domain, or on each of several; None where every domain trains."""
+    of: dict[str, Measure] = {}
+    model = build_model(spec, seed=0) if data.targets else None
+    for domain in data.targets:
+        held_out = HeldOut(domain, task.kind, spec, data.outputs, model)
+        of[domain.name] = lambda state, measure=held_out.measure: measure(algorithm.models(state))  # type: ignore[misc]
+    return of if len(of) > 1 else next(iter(of.values()), None)
 
 
 def schedule_of(plan: Plan, job: Job, algorithm: FedAvg, checkpoint_every: int) -> Schedule:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from farfield.protocol.folds import inner_units
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.records import RunFolder
 from farfield.records.atomic import append_row, read_rows
@@ -36,7 +37,8 @@ class Study:
     label: str
     held_out: str | None
     out: Path
-    domains: tuple[str, ...]
+    #: What nested leave-one-domain-out holds out besides, one at a time.
+    inner: tuple[str, ...]
 
     @property
     def file(self) -> Path:
@@ -70,7 +72,7 @@ class Study:
         whole = Job(self.label, self.held_out, self._tuning.seed, trial=trial)
         if self._tuning.by != "leave-one-domain-out":
             return [whole]
-        return [whole, *(replace(whole, inner=domain) for domain in self.domains if domain != self.held_out)]
+        return [whole, *(replace(whole, inner=unit) for unit in self.inner)]
 
     def with_settings(self, settings: dict[str, Any]) -> Plan:
         """Return the plan of a trial's runs."""
@@ -96,10 +98,11 @@ class Study:
 def studies(plan: Plan, task: Task, out: Path) -> Iterator[Study]:
     """Return the studies of a plan: none for a variant that has nothing to tune."""
     assert plan.tuning is not None
-    for held_out in plan.held_out or (None,):
+    for held_out in plan.fold_names or (None,):
+        inner = tuple(inner_units(task, plan.folds, held_out or ALL_TRAIN))
         for label in plan.algorithms:
             if plan.tuning.parameters[label]:
-                yield Study(plan, label, held_out, out, task.domain_names)
+                yield Study(plan, label, held_out, out, inner)
 
 
 def count_runs(plan: Plan, task: Task, out: Path) -> int:
