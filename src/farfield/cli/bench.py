@@ -33,6 +33,7 @@ from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
+from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
 from farfield.runs import presets
 from farfield.runs.baseline import baseline_label
@@ -40,6 +41,8 @@ from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_variants, folder_name
 from farfield.runs.result import BenchResult
+from farfield.runs.tuning.request import read_request
+from farfield.runs.tuning.study import tuning_lines
 from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.open_task import has_image_files
@@ -127,6 +130,9 @@ def bench(
         ),
     ] = None,
     metric: Metric = None,
+    tune: Tune = None,
+    tune_by: TuneBy = None,
+    tune_only: TuneOnly = None,
     features: Features = None,
     image_size: ImageSize = None,
     preset: Annotated[
@@ -173,6 +179,7 @@ def bench(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
+    read_request(tune, tune_by, comma_list(tune_only))  # before data is read
     methods = None if algorithms is None else ",".join(algorithms)
     for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
@@ -214,7 +221,8 @@ def bench(
     def ready(plan: Plan) -> None:
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
-            messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
+            for line in (_model_line(plan), *tuning_lines(plan, loaded)):
+                messages.print(line, highlight=False, soft_wrap=True, markup=False)
 
     try:
         with SweepDisplay(messages, quiet) as display:
@@ -231,6 +239,9 @@ def bench(
                 ready=ready,
                 observer=display,
                 metric=metric,
+                tune=tune,
+                tune_by=tune_by,
+                tune_only=comma_list(tune_only),
             )
     except KeyboardInterrupt:
         messages.print(

@@ -25,6 +25,11 @@ COMMANDS = (
         "Compare methods on domains they never saw: leave one domain out, for every method, domain and seed.",
     ),
     (
+        "tune",
+        "farfield.cli.tune:tune",
+        "Find settings of methods, with as many trials for each, on source domains alone.",
+    ),
+    (
         "train",
         "farfield.cli.train:train",
         "Train one method on all domains and write a model folder: weights and a card.",

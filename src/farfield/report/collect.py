@@ -106,12 +106,12 @@ def collect(folder: Path, purpose: str) -> Sweep:
 
 
 def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a plan of any format as one that has `variants`, and their labels as `algorithms`."""
+    """Return a plan of any format as one that has `variants`, their labels as `algorithms`, and what was `tuned`."""
     if format_of(plan, folder) == 1:
         variants = [{"label": name, "method": name, "settings": {}} for name in plan["algorithms"]]
     else:
         variants = plan["variants"]
-    return {**plan, "variants": variants, "algorithms": [variant["label"] for variant in variants]}
+    return {"tuned": {}, **plan, "variants": variants, "algorithms": [variant["label"] for variant in variants]}
 
 
 def _made_with(plan: dict[str, Any], curve: Curve) -> dict[str, Any]:

@@ -64,6 +64,8 @@ class ResultLine:
     #: The variant's method, and what was set for this variant alone.
     method: str
     settings: Mapping[str, Any]
+    #: Where its settings come from: "tuned (12 trials)", "as given" or "defaults".
+    chosen: str = "defaults"
     #: Not a federated method: what pooled data, or no federation at all, would give.
     reference: bool = False
     #: The same rounds on the sources' validation rows: every source domain with the same weight, and every row.
@@ -154,12 +156,19 @@ class ResultTable:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know to read the numbers, one sentence per note."""
-        notes = (*self._unit_notes(), *self._source_notes(), *self._difference_notes(), *self._gap_notes())
+        notes = (
+            *self._unit_notes(),
+            *self._source_notes(),
+            *self._difference_notes(),
+            *self._gap_notes(),
+            *self._settings_notes(),
+        )
         return (*self.remarks, *notes)
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
         details = [line.made_of] * bool(line.made_of) + ["reference"] * line.reference
+        details += [line.chosen] * line.chosen.startswith("tuned")
         details += [f"{line.runs} of {expected} runs"] * (line.runs < expected)
         cells = [Cell(line.algorithm, ", ".join(details)), self._summary_cell(line.overall, "interval")]
         if self.baseline is not None:
@@ -264,6 +273,16 @@ class ResultTable:
             notes.append(f"interval, p and verdict are Holm-corrected over {counts or 'one comparison each'}.")
         return notes
 
+    def _settings_notes(self) -> list[str]:
+        """Return one sentence on whether a verdict is about tuned settings or about defaults."""
+        if any(line.chosen.startswith("tuned") for line in self.lines):
+            rest = [line.algorithm for line in self.lines if not line.chosen.startswith("tuned")]
+            untuned = f"; not tuned: {listed(rest)}" if rest else ""
+            return [f"settings: tuned for each held-out domain on its sources alone{untuned}."]
+        if self.baseline is not None and len(self.lines) > 1:
+            return ["settings: defaults or as given, never tuned; a verdict is about these settings."]
+        return []
+
     def _gap_notes(self) -> list[str]:
         notes = []
         for line in self.lines:
@@ -285,6 +304,7 @@ class ResultTable:
             "algorithm": line.algorithm,
             "method": line.method,
             "own_settings": settings_text(line.settings),
+            "chosen": line.chosen,
             "rule": rule_label(self.rule),
             "metric": self.metric,
             "mean": overall.mean if overall else None,

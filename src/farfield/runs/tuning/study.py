@@ -111,6 +111,18 @@ def count_runs(plan: Plan, task: Task, out: Path) -> int:
     return sum(len(study.jobs(0)) * plan.tuning.trials for study in studies(plan, task, out))
 
 
+def tuning_lines(plan: Plan, task: Task) -> list[str]:
+    """Say in one line what is tuned and what it costs; nothing without tuning."""
+    if plan.tuning is None:
+        return []
+    runs = count_runs(plan, task, Path())
+    tuned = ", ".join(f"{label} ({', '.join(of)})" for label, of in plan.tuning.parameters.items() if of)
+    line = f"tuning: {plan.tuning.trials} trials each of {tuned}, by {plan.tuning.by}: {runs} runs"
+    line += " before the others" if plan.held_out else ""
+    rest = [label for label, of in plan.tuning.parameters.items() if not of]
+    return [line + (f"; nothing to tune in {', '.join(rest)}" if rest else "")]
+
+
 def run_studies(
     plan: Plan,
     task: Task,

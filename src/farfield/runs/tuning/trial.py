@@ -60,10 +60,12 @@ def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[s
     assert plan.tuning is not None
     metric = leading_metric(plan)
     source = [SourceRow(r["round"], _domains(r["validation"])) for r in run.rounds() if "validation" in r]
-    rows = {
-        domain: [InnerRow(r["round"], _numbers(r["inner"])) for r in of.rounds() if "inner" in r]
-        for domain, of in inner.items()
-    }
+    rows: dict[str, list[InnerRow]] = {}
+    for unit, of in inner.items():
+        for r in of.rounds():
+            alone = {unit: r["inner"]} if "inner" in r else {}
+            for domain, metrics in (alone | r.get("inner_domains", {})).items():
+                rows.setdefault(domain, []).append(InnerRow(r["round"], _numbers(metrics)))
     chosen = choose(plan.tuning.by, plan.kind, source, rows)  # type: ignore[arg-type]
     if inner:
         by_domain = {d: next(r.metrics for r in of if r.round == chosen) for d, of in rows.items()}
