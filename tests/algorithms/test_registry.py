@@ -94,8 +94,8 @@ def test_what_can_stand_after_a_plus_is_named_in_the_refusal() -> None:
         ("fedprox+fedadam", {"server_lr": 0.0}, "fedprox+fedadam: server_lr = 0.0: input should be greater than 0"),
         ("fedavg", {"optimizer": "sdg"}, "fedavg: optimizer = 'sdg': input should be 'sgd' or 'adam'"),
         ("fedavg", {"local_steps": 0}, "fedavg: local_steps = 0: input should be greater than or equal to 1"),
-        ("scaffold", {"momentum": 0.9}, "scaffold: scaffold's control variate is the mean gradient of plain local SGD"),
-        ("scaffold+fedadam", {"optimizer": "adam"}, "scaffold+fedadam: scaffold's control variate"),
+        ("scaffold", {"momentum": 0.9}, "scaffold keeps the mean gradient of plain local SGD as its control variate"),
+        ("scaffold+fedadam", {"optimizer": "adam"}, "scaffold keeps the mean gradient of plain local SGD"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_one_sentence(name: str, settings: dict[str, Any], sentence: str) -> None:

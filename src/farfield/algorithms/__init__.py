@@ -4,6 +4,7 @@ from farfield.algorithms.fedavg import Direction, FedAvg
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, build, discover, method, names, params_of, parts, register, use
 from farfield.algorithms.state import Aggregate, State
+from farfield.algorithms.supports import AtLeast, Misfit, No, Supports
 from farfield.algorithms.worked_examples import by_hand, worked_example
 from farfield.federation.local_training import Local
 
@@ -13,9 +14,13 @@ __all__ = [
     "Aggregate",
     "AlgorithmError",
     "FedAvg",
+    "AtLeast",
     "Local",
+    "Misfit",
+    "No",
     "Direction",
     "State",
+    "Supports",
     "build",
     "by_hand",
     "choices",

@@ -31,6 +31,7 @@ from torch import Tensor
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import Aggregate, State
+from farfield.algorithms.supports import Misfit, Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_optimizer import LocalOptimizer
@@ -94,6 +95,8 @@ class FedAvg:
     one_model: ClassVar[bool] = True
     #: Whether the hooks of a step work on a stack of clients too. Not inherited: each class says it for its own hooks.
     stackable: ClassVar[bool] = True
+    #: What the method works with, and why not with the rest; it is refused by this and listed with it.
+    supports: ClassVar[Supports] = Supports()
     #: What kind of model the method needs; the model factory obliges.
     representation: ClassVar[Literal["plain", "gaussian"]] = "plain"
 
@@ -180,11 +183,28 @@ class FedAvg:
         if self.params.weighting != "uniform":
             raise AlgorithmError(f"{self.name} sends only the sum of its updates: set weighting=uniform")
 
+    def limits(self) -> Supports:
+        """Return what the method supports with its settings: `supports`, unless a setting lifts a limit."""
+        return self.supports
+
+    def check_settings(self) -> None:
+        """Refuse settings of local training that the method does not support (Misfit)."""
+        self._refuse(self.limits().of_settings(self.params))
+
     def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
-        """Refuse a model, a kind of task or a number of clients that the method cannot work with (AlgorithmError)."""
+        """Refuse a model, a kind of task or a number of clients that the method does not support (Misfit).
+
+        Override it only for what `supports` cannot say, and call the one of the base class.
+        """
+        self._refuse(self.limits().of_task(kind, spec, clients, self.rounds))
 
     def check_server(self, clients: int) -> None:
         """As `check`, for the method as the server half of another: refuse a number of clients."""
+        self._refuse(self.limits().of_clients(clients))
+
+    def _refuse(self, why: str | None) -> None:
+        if why is not None:
+            raise Misfit(f"{self.name} {why}")
 
     # The round, as in the paper.
 

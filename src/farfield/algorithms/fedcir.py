@@ -30,14 +30,15 @@ from torch import Tensor
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.fedcir_generator import Generator, consensus_loss
 from farfield.algorithms.parameters import choices, fixed, log_range, parameter
-from farfield.algorithms.registry import AlgorithmError, register
+from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
+from farfield.algorithms.supports import No, Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation
 from farfield.federation.local_training import Local
 from farfield.federation.phase import SCALAR, Named, Sends, adds_to
 from farfield.math import class_gaussians, gaussian_kl
-from farfield.models import Layout, Model, ModelSpec, ModelState, head_logits, task_loss
+from farfield.models import Layout, Model, ModelState, head_logits, task_loss
 
 #: Rows on which a client measures its divergence, for the records.
 MEASURED_ROWS = 128
@@ -56,6 +57,9 @@ class FedCiR(FedAvg):
         "a training that makes the generator worse than guessing is undone; the classes' σ_g have a floor",
         "the generator's optimizer, sizes and draws, which the paper leaves open: Adam, and FedGen's sizes",
         "λ_align suits small models; the paper's, for 512 features, is 5e-7 to 1e-6",
+    )
+    supports: ClassVar[Supports] = Supports(
+        regression=No("imagines the features of each class, and a regression task has no classes")
     )
     representation: ClassVar[Literal["plain", "gaussian"]] = "gaussian"
     penalty_weight: ClassVar[str | tuple[str, ...] | None] = ("lambda_reg", "lambda_align")
@@ -99,10 +103,6 @@ class FedCiR(FedAvg):
             return idle
 
     params: Params
-
-    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
-        if kind != "classification":
-            raise AlgorithmError(f"{self.name} imagines the features of each class, and a {kind} task has no classes")
 
     def initial(self, model: ModelState) -> Mapping[str, Tensor]:
         # Empty until the first round, which knows the model's layout and has the server's random numbers.

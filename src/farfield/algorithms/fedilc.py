@@ -42,8 +42,9 @@ from farfield.algorithms.fedilc_final_layer import (
     weight_and_bias,
 )
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
-from farfield.algorithms.registry import AlgorithmError, register
+from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
+from farfield.algorithms.supports import AtLeast, No, Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, phase
@@ -54,10 +55,11 @@ from farfield.math import (
     weighted_geometric_mean,
     without_rounding_noise,
 )
-from farfield.models import Model, ModelSpec, task_loss
+from farfield.models import Model, task_loss
 
 #: Why the weights of clients have no effect.
 SAME_WEIGHT = "the geometric mean gives all clients the same weight"
+NO_STATISTICS = No("takes one gradient per round and keeps no running statistics")
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
 
 
@@ -77,6 +79,7 @@ class FedILC(FedAvg):
     )
     phases: ClassVar[tuple[str, ...]] = ("gradient",)
     single_step: ClassVar[bool] = True
+    supports: ClassVar[Supports] = Supports(norm_average=NO_STATISTICS, norm_local=NO_STATISTICS)
     #: Which mean of the clients' gradients is taken.
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "arithmetic"
 
@@ -147,19 +150,17 @@ class FedILC(FedAvg):
             return -weighted_geometric_mean(-updates, "published")
         return weighted_geometric_mean(updates, self.params.zeros)
 
-    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
-        if spec.norm in ("average", "local"):
-            raise AlgorithmError(
-                f"{self.name} takes one gradient per round and keeps no running statistics; "
-                "use model.norm=group, freeze or none"
-            )
-
 
 class FedILCWithFishr(FedILC):
     """FedILC with the Fishr penalty on the final layer's gradient variance."""
 
     phases: ClassVar[tuple[str, ...]] = ("gradient_and_variance", "variance_gradient")
     penalty_weight: ClassVar[str | None] = "fishr"
+    supports: ClassVar[Supports] = replace(
+        FedILC.supports,
+        regression=No("needs class labels: its penalty is on cross-entropy gradients"),
+        clients=AtLeast(2, "compares clients with each other"),
+    )
 
     class Params(FedILC.Params):
         fishr: float = parameter(1.0, "λ, weight of the Fishr penalty", log_range(1e-2, 1e3), ge=0)
@@ -255,13 +256,6 @@ class FedILCWithFishr(FedILC):
             total += model.gradient
         return {"penalty_gradient": total, "deviation": float(gap.square().sum())}
 
-    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
-        super().check(spec, kind, clients)
-        if kind != "classification":
-            raise AlgorithmError(f"{self.name} needs class labels: its penalty is on cross-entropy gradients")
-        if clients < 2:
-            raise AlgorithmError(f"{self.name} compares clients with each other and needs at least 2 in a cohort")
-
 
 @register
 class Geometric(FedILC):
@@ -269,6 +263,7 @@ class Geometric(FedILC):
 
     name: ClassVar[str] = "fedilc-geometric"
     server_half: ClassVar[frozenset[str]] = frozenset({"rule"})
+    supports: ClassVar[Supports] = replace(FedILC.supports, clients=AtLeast(2, "takes a mean over clients"))
 
     class Params(FedILC.Params):
         def idle(self) -> dict[str, str]:
@@ -277,14 +272,6 @@ class Geometric(FedILC):
     def rule(self, updates: Tensor, weights: Tensor, reference: Tensor) -> Tensor | Direction:
         direction = self.geometric_mean(updates)
         return Direction(direction, {"geometric_to_arithmetic": _ratio(direction, updates)})
-
-    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
-        super().check(spec, kind, clients)
-        self.check_server(clients)
-
-    def check_server(self, clients: int) -> None:
-        if clients < 2:
-            raise AlgorithmError(f"{self.name} takes a mean over clients and needs at least 2 in a cohort")
 
 
 @register

@@ -27,7 +27,7 @@ published code's are domains (`groups=domains`); local steps are FedAvg's, thoug
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, ClassVar, Literal
 
@@ -39,6 +39,7 @@ from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.parameters import choices, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import State
+from farfield.algorithms.supports import AtLeast, No, Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies, Reply
 from farfield.federation.local_optimizer import LocalOptimizer
@@ -46,7 +47,7 @@ from farfield.federation.local_training import load_own_buffers
 from farfield.federation.phase import SCALAR, Free, Named, Sends, phase
 from farfield.math import HeadMixture, mix_heads
 from farfield.math.head_mixture import Penalty
-from farfield.models import Model, ModelSpec, ModelState, task_loss
+from farfield.models import Model, ModelState, task_loss
 
 #: With more clients than this, their weights are recorded as a range only.
 SHOWN_WEIGHTS = 20
@@ -84,6 +85,10 @@ class FedLOE(FedAvg):
         "local steps are FedAvg's, although the tuning rows are not trained on",
     )
     phases: ClassVar[tuple[str, ...]] = ("train", "train_head", "predict_tuning")
+    supports: ClassVar[Supports] = Supports(
+        mlp_head=No("cannot work with an mlp head: mixing heads is mixing predictions for linear heads only"),
+        rounds=AtLeast(2, "has two stages"),
+    )
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"stage2": 0.0, "tuning": 0.0}
     #: Size and decay of φ's steps where nothing is set: table 5 of the paper, and the published configurations.
     published_steps: ClassVar[Mapping[str, tuple[float, float]]] = {"sgd": (0.05, 5e-4), "adam": (0.01, 0.0)}
@@ -138,12 +143,8 @@ class FedLOE(FedAvg):
 
     params: Params
 
-    def check(self, spec: ModelSpec, kind: str, clients: int) -> None:
-        if spec.head != "linear":
-            reason = "mixing heads is mixing predictions for linear heads only"
-            raise AlgorithmError(f"{self.name} cannot work with an {spec.head} head: {reason}; set model.head=linear")
-        if self.params.stage2 and self.rounds == 1:
-            raise AlgorithmError(f"{self.name} has two stages and needs at least 2 rounds, not 1")
+    def limits(self) -> Supports:
+        return self.supports if self.params.stage2 else replace(self.supports, rounds=AtLeast())
 
     def in_second_stage(self, state: State) -> bool:
         if not self.params.stage2:

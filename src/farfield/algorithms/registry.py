@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Method = TypeVar("Method", bound=type)
 
 _METHODS: dict[str, type] = {}
-_NOT_METHODS = {"registry", "state", "parameters", "fedcir_generator", "worked_examples"}
+_NOT_METHODS = {"registry", "state", "parameters", "fedcir_generator", "worked_examples", "supports"}
 
 
 class AlgorithmError(UserError):
@@ -177,7 +177,9 @@ def build(name: str, settings: Mapping[str, Any] | None = None, rounds: int | No
             f"{name}: {where} = {first['input']!r}: {message}" if where else f"{name}: {message}"
         ) from error
     ruling = [s for s in servers if "rule" in s.server_half]
-    return client(params, ruling[0](params) if ruling else None, rounds)
+    made = client(params, ruling[0](params) if ruling else None, rounds)
+    made.check_settings()
+    return made
 
 
 def check_parameter(key: str, params: type[BaseModel], name: str) -> None:

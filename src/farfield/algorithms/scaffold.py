@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import model_validator
 from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.parameters import fixed, parameter
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
+from farfield.algorithms.supports import No, Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation
 from farfield.federation.local_training import Local
@@ -39,6 +39,11 @@ class Scaffold(FedAvg):
     family: ClassVar[str] = "heterogeneity"
     paper: ClassVar[str] = "Karimireddy et al., SCAFFOLD, ICML 2020 (option II)"
     differences: ClassVar[tuple[str, ...]] = ("control variates start at zero", "K is the client's own step count")
+    supports: ClassVar[Supports] = Supports(
+        momentum=No("keeps the mean gradient of plain local SGD as its control variate, and momentum changes it"),
+        adam=No("keeps the mean gradient of plain local SGD as its control variate, and Adam changes it"),
+        clip=No("sends exact changes of its control variates, which clip would cut"),
+    )
     stackable: ClassVar[bool] = True
     fedavg_with_one_client: ClassVar[bool] = True
 
@@ -47,17 +52,6 @@ class Scaffold(FedAvg):
 
         momentum: float = parameter(0.0, "0: control variates are for plain SGD", fixed(), ge=0, lt=1)
         optimizer: Literal["sgd", "adam"] = parameter("sgd", "sgd: control variates are for plain SGD", fixed())
-
-        @model_validator(mode="after")
-        def _plain_sgd(self) -> Any:
-            if self.momentum or self.optimizer != "sgd":
-                raise ValueError(
-                    "scaffold's control variate is the mean gradient of plain local SGD; "
-                    "set momentum=0 and optimizer=sgd"
-                )
-            if self.clip is not None:
-                raise ValueError("scaffold's control variates are exact changes, which clip would cut; omit clip")
-            return self
 
     params: Params
 

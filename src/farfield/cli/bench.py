@@ -33,6 +33,7 @@ from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
+from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
 from farfield.runs import presets
@@ -166,10 +167,20 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Folder for the runs; a new one under runs/ by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the bench in --out.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the bench in --out, if there is one.")] = False,
+    diagnose: Annotated[
+        bool | None,
+        typer.Option(
+            "--diagnose/--no-diagnose",
+            help="Write how the domains differ to diagnosis.json, as 'farfield diagnose --quick'; nothing is selected "
+            "by it. Default: unless the bench is very short.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write one row per run to this file.")] = None,
     use_file: Annotated[
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
     ] = None,
+    track: Track = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
@@ -179,6 +190,7 @@ def bench(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
+    callbacks = make_trackers(track)
     read_request(tune, tune_by, comma_list(tune_only))  # before data is read
     methods = None if algorithms is None else ",".join(algorithms)
     for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
@@ -225,7 +237,7 @@ def bench(
                 messages.print(line, highlight=False, soft_wrap=True, markup=False)
 
     try:
-        with SweepDisplay(messages, quiet) as display:
+        with callback_warnings(), SweepDisplay(messages, quiet) as display:
             result = run_bench(
                 loaded,
                 **chosen.options,
@@ -238,7 +250,9 @@ def bench(
                 fresh=fresh,
                 ready=ready,
                 observer=display,
+                callbacks=callbacks,
                 metric=metric,
+                diagnose=diagnose,
                 tune=tune,
                 tune_by=tune_by,
                 tune_only=comma_list(tune_only),

@@ -41,12 +41,20 @@ def list_(
     if as_json:
         print(json.dumps(rows, indent=2))
         return
+    if what == "algorithms":
+        rows = [_with_limits(row) for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in rows[0]:
         table.add_column(column, no_wrap=column == "name")
     for row in rows:
         table.add_row(*(escape(_cell(value)) for value in row.values()))
     output.print(table)
+
+
+def _with_limits(row: dict[str, Any]) -> dict[str, Any]:
+    """Put what a method does not support in a few words in the place of the whole declaration."""
+    short = method(row["name"]).supports.short
+    return {{"supports": "limits"}.get(key, key): short if key == "supports" else cell for key, cell in row.items()}
 
 
 def _cell(value: Any) -> str:
@@ -62,6 +70,7 @@ def _algorithms() -> list[dict[str, Any]]:
             "family": method(name).family,
             "phases": list(method(name).phases),
             "composable": composable(method(name)),
+            "supports": method(name).supports.to_json(),
             "paper": method(name).paper,
         }
         for name in names()
@@ -128,6 +137,7 @@ def show(
         output.print(f"  server halves it works with: {', '.join(able) or 'none'}", highlight=False)
     if client.pooled:
         output.print("[bold yellow]  the raw data leaves every client: a reference, not a federated method[/]")
+    _print_limits((client, *servers))
     _print_phases(client, layout, task)
     _print_parameters(algorithm)
     for part in (client, *servers):
@@ -144,6 +154,19 @@ def _goes_together(client: str, server: str) -> bool:
     except AlgorithmError:
         return False
     return True
+
+
+def _print_limits(methods: tuple[type[FedAvg], ...]) -> None:
+    """Print what the methods of a name do not support, with the reasons; of a server half only clients count."""
+    client, *servers = methods
+    lines = [(client, *limit) for limit in client.supports.limits()]
+    lines += [(server, *limit) for server in servers for limit in server.supports.limits() if "clients" in limit[0]]
+    if not lines:
+        output.print("  supports every kind of task, model and setting", highlight=False)
+        return
+    output.print("\n[bold]Supports all but[/]")
+    for part, words, reason, way_out in lines:
+        output.print(f"  {words}: {part.name} {reason}; {way_out}", highlight=False, markup=False)
 
 
 def _print_phases(client: type[FedAvg], layout: Layout, task: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rich.table import Table as RichTable
@@ -105,6 +105,8 @@ class ResultTable:
     baseline: str | None
     #: What else must be said of the metric or the domains, one sentence per remark.
     remarks: tuple[str, ...] = ()
+    #: Variants that were asked for and do not fit, by label, each with the reason.
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def higher_is_better(self) -> bool:
@@ -150,20 +152,15 @@ class ResultTable:
         return Grid(
             title=f"{title}; rounds chosen by {rule_label(self.rule)}",
             columns=tuple(columns),
-            rows=tuple(self._row(line) for line in self.lines),
+            rows=(*map(self._row, self.lines), *(_left_out_row(label, len(columns)) for label in self.left_out)),
             notes=self.notes(),
         )
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know to read the numbers, one sentence per note."""
-        notes = (
-            *self._unit_notes(),
-            *self._source_notes(),
-            *self._difference_notes(),
-            *self._gap_notes(),
-            *self._settings_notes(),
-        )
-        return (*self.remarks, *notes)
+        notes = (*self._unit_notes(), *self._source_notes(), *self._difference_notes(), *self._gap_notes())
+        left_out = (f"{label} is left out: {why}." for label, why in self.left_out.items())
+        return (*self.remarks, *left_out, *notes, *self._settings_notes())
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
@@ -337,6 +334,11 @@ class ResultTable:
             record[f"{self.metric}[{domain}]"] = of.mean if of else None
             record[f"{self.metric}_std[{domain}]"] = of.std if of else None
         return {**record, "runs": line.runs, "failed": line.failed, "missing": line.missing}
+
+
+def _left_out_row(label: str, columns: int) -> tuple[Cell, ...]:
+    """The line of a variant that does not fit; a note has the reason."""
+    return (Cell(label, "left out"), *(Cell(MISSING, tone="missing") for _ in range(columns - 1)))
 
 
 def _range(counts: list[int], noun: str) -> str:

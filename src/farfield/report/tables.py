@@ -121,6 +121,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
         unit="domains" if len(held_out) > 1 else "seeds",
         baseline=baseline,
         remarks=remarks,
+        left_out=plan.get("left_out", {}),
     )
 
 

@@ -12,11 +12,13 @@ from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.metric_values import metric_named
 from farfield.runs.baseline import baseline_label
+from farfield.runs.callbacks import Callback, check_callbacks, telling
+from farfield.runs.diagnosis import attach_diagnosis
 from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights, seed_numbers
-from farfield.runs.sweep import Observer, missing_jobs, open_sweep, record_tuned, run_sweep
+from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, record_tuned, run_sweep
 from farfield.runs.tuning.candidates import check_optuna
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import run_studies
@@ -58,10 +60,12 @@ def bench(
     fresh: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
     observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
     metric: str | None = None,
     tune: int | None = None,
     tune_by: str | None = None,
     tune_only: str | Sequence[str] | None = None,
+    diagnose: bool | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
 
@@ -77,10 +81,12 @@ def bench(
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given): `resume` goes on with a bench that is there, `fresh` replaces it. `metric`
-    leads the tables and the report. `tune` tries so many settings of every method before the runs, for each held-out
-    domain on its sources alone, compared by `tune_by` ("source-validation" or "leave-one-domain-out"); `tune_only`
-    names the parameters. `ready` is called when everything was checked, before the first run; `observer` is told of
-    each run.
+    leads the tables and the report. `ready` is called when everything was checked, before the first run; `observer` is
+    told of each run, `callbacks` of each round too (trackers, `farfield.Callback`). `diagnose` writes how the domains
+    differ beside the runs (`diagnosis.json`), by default where it takes a small part of the time; nothing that trains
+    or selects reads it. `tune` tries so many settings of every method before the runs, for each held-out domain on its
+    sources alone, compared by `tune_by` ("source-validation" or "leave-one-domain-out"); `tune_only` names the
+    parameters.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
@@ -89,6 +95,7 @@ def bench(
     tuning = read_request(tune, tune_by, tune_only, seed=seed_numbers(seeds)[0])
     if tuning is not None:
         check_optuna(tuning.trials)
+    callbacks = check_callbacks(callbacks)
     variants = check_variants(algorithms, settings)
     baseline_label(baseline, variants)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
@@ -119,6 +126,7 @@ def bench(
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
+        attach_diagnosis(plan, task, folder, diagnose)
         if plan.tuning is not None:
             plan = run_studies(
                 plan,
@@ -130,19 +138,23 @@ def bench(
                 observer=observer,
             )
             record_tuned(plan, folder)
-        # A bench that is there already needs no engine, and starting one can take a while.
-        name = engine if missing_jobs(plan, task, folder) else "local"
-        with open_engine(name, plan, task, workers) as opened:
-            run_sweep(
-                plan,
-                task,
-                folder,
-                parallel=_runs_at_once(engine, workers, parallel),
-                engine=opened,
-                checkpoint_every=checkpoint_every,
-                observer=observer,
-            )
-        return BenchResult(collect(folder, "bench"), metric)
+        jobs = {job: job.folder(folder) for job in plan.jobs(task)}
+        with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
+            # A bench that is there already needs no engine, and starting one can take a while.
+            name = engine if missing_jobs(plan, task, folder) else "local"
+            with open_engine(name, plan, task, workers) as opened:
+                run_sweep(
+                    plan,
+                    task,
+                    folder,
+                    parallel=_runs_at_once(engine, workers, parallel),
+                    engine=opened,
+                    checkpoint_every=checkpoint_every,
+                    observer=teller,
+                )
+            result = BenchResult(collect(folder, "bench"), metric)
+            teller.end(result)
+        return result
 
 
 def _runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:

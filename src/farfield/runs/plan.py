@@ -13,12 +13,12 @@ from farfield.protocol.folds import Folds, held_out_folds, inner_units
 from farfield.protocol.leave_one_out import ProtocolError, source_domains
 from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
+from farfield.runs.fit import Fit
 from farfield.runs.job import Job, folder_name
 from farfield.runs.plan_checks import (
     check_against_rows,
     check_models,
     check_outline,
-    check_representation,
     validation_notes,
 )
 from farfield.runs.settings import (
@@ -38,6 +38,7 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
+from farfield.runs.task_defaults import dropped_notes
 from farfield.runs.tuning.notes import untuned_notes
 from farfield.runs.tuning.outcome import Tuned
 from farfield.runs.tuning.request import Tuning, with_parameters
@@ -100,6 +101,8 @@ class Plan(BaseModel):
     model: ModelSpec
     #: All parameters by label, resolved.
     settings: dict[str, dict[str, Any]]
+    #: Variants that were asked for and do not fit, by label, each with the reason.
+    left_out: dict[str, str] = {}
     #: What a user should know before the runs: how the data was read, settings without effect.
     notes: tuple[str, ...] = ()
     #: How settings are tuned before the runs; None for no tuning.
@@ -163,8 +166,8 @@ class Plan(BaseModel):
         config = self.model_dump(
             mode="json",
             exclude={
-                *("variants", "settings", "seeds", "held_out", "folds", "rules", "baseline", "rounds_of", "notes"),
-                *("tuning", "tuned"),
+                *("variants", "settings", "seeds", "held_out", "folds"),
+                *("rules", "baseline", "rounds_of", "left_out", "notes", "tuning", "tuned"),
             },
         )
         return {
@@ -259,12 +262,14 @@ def make_plan(
             domains, groups = held_out_folds(task, group_list("held_out", held_out) or task.held_out, folds)
         augment = augmentation(task, settings.pop("augment", None))
         found = sort_settings(settings, variants)
-        given = found.given
+        given, defaults = found.given, task.defaults
         if communications is not None and not isinstance(communications, int) and rounds is not None:
             raise PlanError("epochs given as communications say how many rounds there are; omit rounds")
         rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         by_epochs = communications is not None
-        resolved = {v.label: resolve(v.method, task.defaults, given[v.label], by_epochs) for v in variants}
+        fit = Fit(variants)
+        resolved = fit.resolved(variants, lambda v: resolve(v.method, defaults, given[v.label], by_epochs))
+        variants = tuple(v for v in variants if v.label in resolved)
         budget = local_epochs_in_all(communications, rounds)
         if communications is not None:
             rounds, resolved = synchronise(communications, rounds, variants, resolved, given)
@@ -297,22 +302,18 @@ def make_plan(
             model=model_spec(task, found.model),
             settings=resolved,
             notes=task.notes,
-            tuning=None if tuning is None else with_parameters(tuning, variants, resolved, given),
+            tuning=tuning,
         )
-        check_representation(plan, found.model)
         check_models(plan)
-        if rows is None:
-            check_outline(plan, task)
-            few: tuple[str, ...] = ()
-        else:
-            few = validation_notes(plan, check_against_rows(plan, rows))
-        told = (
-            *few,
-            *baseline_notes(plan),
-            *_beaten_notes(found),
-            *_idle_notes(plan, given),
-            *untuned_notes(plan, given),
-        )
+        counted = check_outline(plan, task) if rows is None else check_against_rows(plan, rows)
+        plan = fit.without_misfits(plan, counted.clients, found.model)
+        plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
+        if tuning is not None:
+            parameters = with_parameters(tuning, plan.variants, plan.settings, given)
+            plan = plan.model_copy(update={"tuning": parameters})
+        told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
+        told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found), *_idle_notes(plan, given))
+        told += untuned_notes(plan, given)
         plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from farfield.models import build_model
 from farfield.protocol.folds import inner_units
@@ -21,18 +21,9 @@ if TYPE_CHECKING:  # a plan is checked while it is made
 FEW_VALIDATION_ROWS = 50
 
 
-def check_representation(plan: Plan, given: Mapping[str, Any]) -> None:
-    for name in plan.algorithms:
-        needed = plan.algorithm(name).representation
-        if given.get("representation") == "plain" and needed != "plain":
-            raise PlanError(
-                f"{name} needs a {needed} representation and gets one by itself; omit model.representation=plain"
-            )
-
-
-def validation_notes(plan: Plan, rows: int) -> tuple[str, ...]:
+def validation_notes(plan: Plan, rows: int | None) -> tuple[str, ...]:
     """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
-    if not plan.held_out:  # a training has no other rule to compare with
+    if rows is None or not plan.held_out:  # a training has no other rule to compare with
         return ()
     if "source-validation" not in plan.rules or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
         return ()
@@ -48,11 +39,19 @@ def check_models(plan: Plan) -> None:
         build_model(plan.spec_for(plan.algorithm(label)), seed=0)
 
 
-def check_against_rows(plan: Plan, task: Task) -> int:
-    """Refuse what only rows show: rows that cannot be used, partitions that do not fit, cohorts that cannot be drawn.
+@dataclass(frozen=True)
+class Counted:
+    """What the checks against data have counted."""
 
-    Returns the number of validation rows, where it is smallest.
-    """
+    #: The numbers of clients that the runs have.
+    clients: frozenset[int]
+    #: Validation rows over all sources, in the run that has fewest; None where the rows are elsewhere.
+    validation_rows: int | None = None
+
+
+def check_against_rows(plan: Plan, task: Task) -> Counted:
+    """Refuse what only rows show: rows that cannot be used, partitions and cohorts that cannot be made of them."""
+    counts: set[int] = set()
     fewest = sum(len(domain) for domain in task.domains)
     for domain in task.domains:
         check_rows(domain, task, plan.model)
@@ -72,18 +71,20 @@ def check_against_rows(plan: Plan, task: Task) -> int:
             kind=task.kind,
         )
         fewest = min(fewest, int(made.validation_sizes.sum()))
-        if nested and held_out is not None and plan.cohort is not None and plan.clients is None:
+        counts.add(len(made))
+        if nested and held_out is not None and plan.clients is None:
             inner = len(made) - max(len(plan.domains_of(unit)) for unit in inner_units(task, plan.folds, held_out))
-            if plan.cohort > inner:
+            counts.add(inner)
+            if plan.cohort is not None and plan.cohort > inner:
                 raise PlanError(
                     f"the rule 'leave-one-domain-out' trains inner runs with {inner} clients, too few for a cohort of "
                     f"{plan.cohort}"
                 )
         _check_cohort(plan, len(made))
-    return fewest
+    return Counted(frozenset(counts), fewest)
 
 
-def check_outline(plan: Plan, task: TaskOutline) -> None:
+def check_outline(plan: Plan, task: TaskOutline) -> Counted:
     """Refuse what names and sizes show already."""
     if task.shape != plan.model.input_shape:
         raise PlanError(
@@ -96,16 +97,12 @@ def check_outline(plan: Plan, task: TaskOutline) -> None:
             raise PlanError(
                 f"domain '{domain}': {rows} row cannot be split into training and validation rows; two are needed"
             )
-    _check_cohort(plan, plan.clients if plan.clients is not None else len(task.rows) - bool(plan.held_out))
+    clients = plan.clients if plan.clients is not None else len(task.rows) - bool(plan.held_out)
+    _check_cohort(plan, clients)
+    return Counted(frozenset({clients}))
 
 
 def _check_cohort(plan: Plan, clients: int) -> None:
-    """Refuse a cohort that cannot be drawn from so many clients, or that a method cannot work with."""
+    """Refuse a cohort that cannot be drawn from so many clients."""
     if plan.cohort is not None and not 1 <= plan.cohort <= clients:
         raise PlanError(f"a cohort of {plan.cohort} cannot be drawn from {clients} clients; use 1 to {clients}")
-    for label in plan.algorithms:
-        algorithm = plan.algorithm(label)
-        cohort = 1 if algorithm.pooled else plan.cohort or clients
-        algorithm.check(plan.spec_for(algorithm), plan.kind, cohort)
-        if algorithm.server is not None:
-            algorithm.server.check_server(cohort)

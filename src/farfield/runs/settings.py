@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from farfield.algorithms import AlgorithmError, FedAvg, build, params_of, parts
+from farfield.algorithms import AlgorithmError, build, params_of, parts
 from farfield.algorithms.registry import check_parameter
 from farfield.errors import UserError
 from farfield.models import BACKBONES, ModelSpec, build_model, pin
+from farfield.runs.task_defaults import suited_defaults
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_values, read_variants
 from farfield.tasks.augment import AUGMENTATIONS, NONE
 from farfield.tasks.clients.validation import OFFICIAL
@@ -184,10 +185,7 @@ def _model_error(error: ValidationError) -> PlanError:
 
 def resolve(name: str, defaults: Mapping[str, Any], settings: Mapping[str, Any], by_epochs: bool) -> dict[str, Any]:
     """A method's parameters in full: its defaults, the task's, the user's, each winning over the one before."""
-    client, _ = parts(name)
-    known = params_of(name).model_fields
-    own = _overridden(client)
-    suited = {k: v for k, v in defaults.items() if k in known and k not in own}
+    suited, _ = suited_defaults(name, defaults)
     if by_epochs or not {"local_epochs", "schedule"}.isdisjoint(settings):
         # A number of steps wins over epochs, and the task's own must not win over the user's epochs.
         suited.pop("local_steps", None)
@@ -236,12 +234,6 @@ def synchronise(
     if isinstance(communications, int):
         return positive("communications", communications), scheduled
     return len(schedule(communications, 0)), scheduled
-
-
-def _overridden(client: type[FedAvg]) -> set[str]:
-    """Parameters that a method sets its own default for, which a task's general one must not undo."""
-    base = FedAvg.Params.model_fields
-    return {n for n, f in client.Params.model_fields.items() if n in base and f.default != base[n].default}
 
 
 def model_spec(task: Task | TaskOutline, settings: Mapping[str, Any]) -> ModelSpec:

@@ -23,7 +23,7 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, format_of
+from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, TRACKERS, format_of
 from farfield.records.setting_text import readable
 from farfield.records.tuning_trials import TUNING
 from farfield.runs.engines import LocalEngine, RunEngine
@@ -130,9 +130,9 @@ def _remove_sweep(out: Path) -> None:
 
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
-    for name in ("runs", TUNING):
+    for name in ("runs", TUNING, TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (BENCH, DATA, "report.html"):
+    for name in (BENCH, DATA, DIAGNOSIS, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 

@@ -64,5 +64,5 @@ def test_without_optuna_ten_trials_are_the_most(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.setattr("farfield.runs.tuning.candidates.find_spec", lambda name: None)
     check_optuna(10)
-    with pytest.raises(UserError, match="more than 10 trials need Optuna.*farfield\\[tune\\]"):
+    with pytest.raises(UserError, match=r"more than 10 trials need Optuna.*farfield\[tune\]"):
         check_optuna(11)

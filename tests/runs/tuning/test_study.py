@@ -147,7 +147,7 @@ def test_a_trial_that_fails_is_recorded_and_never_chosen(tmp_path: Path) -> None
 
 def test_resuming_with_another_number_of_trials_is_refused(tmp_path: Path) -> None:
     bench(tmp_path / "b", ["fedavg"], tune=1, held_out="a")
-    with pytest.raises(UserError, match="tuning.trials is 1 there and 2 here"):
+    with pytest.raises(UserError, match=r"tuning\.trials is 1 there and 2 here"):
         bench(tmp_path / "b", ["fedavg"], tune=2, held_out="a", resume=True)
 
 
