@@ -121,9 +121,9 @@ def _check_names(only: Sequence[str], variants: Sequence[Variant]) -> None:
             raise PlanError(f"no method here has a parameter '{name}' to tune; {hint}")
         if name in DECIDE_STEPS:
             raise PlanError(
-                f"{name} decides how many local steps a trial makes, and every trial makes the same; compare values of "
-                f"it with --sweep {name}=…, or set one with --set {name}=…"
+                f"{name} decides how many local steps a trial makes, and every trial makes the same; set one "
+                f"with --set {name}=…, or compare several as variants, as in fedavg:{name}=…"
             )
         found = [search_range(f) for v in variants if (f := params_of(v.method).model_fields.get(name)) is not None]
         if all(where is None or where.scale == "fixed" for where in found):
-            raise PlanError(f"the parameter '{name}' declares no range to search; compare values with --sweep {name}=…")
+            raise PlanError(f"the parameter '{name}' declares no range to search; set it with --set {name}=…")
