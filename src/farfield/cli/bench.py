@@ -37,10 +37,10 @@ from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
 from farfield.runs import presets
-from farfield.runs.baseline import baseline_label
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_variants, folder_name
+from farfield.runs.growing import bench_there, variants_asked
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
 from farfield.runs.result import BenchResult
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import tuning_lines
@@ -165,7 +165,14 @@ def bench(
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between evaluations.")] = None,
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs; a new one under runs/ by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the bench in --out.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the bench in --out. Methods, seeds, held-out domains and rounds that it does not have are "
+            "added; what is not given stays.",
+        ),
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the bench in --out, if there is one.")] = False,
     diagnose: Annotated[
         bool | None,
@@ -222,8 +229,10 @@ def bench(
     }
     own_rows = preset is None or _own_rows(presets.load(preset), name, data)
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
-    variants = check_variants(chosen.options.get("algorithms"), chosen.settings)  # before data is read for them
-    baseline_label(chosen.options.get("baseline"), variants)
+    there = bench_there(out) if resume and out is not None else None
+    variants_asked(  # before data is read for them
+        there, chosen.options.get("algorithms"), chosen.settings, chosen.options.get("baseline")
+    )
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))
@@ -249,6 +258,7 @@ def bench(
                 resume=resume,
                 fresh=fresh,
                 ready=ready,
+                tell=lambda sentence: messages.print(sentence, highlight=False, soft_wrap=True, markup=False),
                 observer=display,
                 callbacks=callbacks,
                 metric=metric,

@@ -170,6 +170,12 @@ class RunFolder:
     def latest_checkpoint(self) -> Checkpoint | None:
         return next(self.checkpoints(), None)
 
+    def drop_checkpoint(self, round: int) -> None:
+        """Forget the checkpoint of a round, so that the run goes on from the one before."""
+        for path in self._checkpoints():
+            if int(path.stem.split("-")[1]) == round:
+                path.unlink()
+
     def resumable(self) -> Checkpoint | None:
         """The newest checkpoint whose rounds are all recorded: rows that a crash has lost are computed again."""
         recorded = {row["round"] for row in self.rounds()}

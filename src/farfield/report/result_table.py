@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rich.table import Table as RichTable
 
+from farfield.protocol.against_prior import AgainstPrior
 from farfield.protocol.comparison_units import MIN_UNITS
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.protocol.selection import RULES
-from farfield.protocol.statistics import Difference, Summary
+from farfield.protocol.statistics import SHARED_TRAINING_NOTE, Difference, Summary
 from farfield.report.formats import (
     MISSING,
     NOT_FINITE,
@@ -55,6 +56,8 @@ class ResultLine:
     worst_domain: str | None
     #: Against the baseline over shared (held-out, seed) pairs; None for itself, and where nothing is shared.
     difference: Difference | None
+    #: The same where only seeds vary and the domains are fixed; from five seeds on.
+    on_these: Difference | None
     #: The difference on each shared domain, over its shared seeds.
     domain_differences: dict[str, float]
     #: Runs with a result under this rule, runs that failed, and runs that never started or that the rule cannot judge.
@@ -68,6 +71,8 @@ class ResultLine:
     chosen: str = "defaults"
     #: Not a federated method: what pooled data, or no federation at all, would give.
     reference: bool = False
+    #: Against `prior`, which learns nothing; None for itself, and where nobody knows what it scores.
+    over_prior: AgainstPrior | None = None
     #: The same rounds on the sources' validation rows: every source domain with the same weight, and every row.
     validation: Summary | None = None
     participating: Summary | None = None
@@ -82,6 +87,10 @@ class ResultLine:
         if self.algorithm.startswith(f"{self.method}:") or (self.algorithm == self.method and not self.settings):
             return ""
         return f"{self.method}: {settings_text(self.settings)}" if self.settings else self.method
+
+    @property
+    def not_better_than_prior(self) -> bool:
+        return self.over_prior is not None and self.over_prior.verdict == "not better than prior beyond chance"
 
     @property
     def complete(self) -> bool:
@@ -105,6 +114,8 @@ class ResultTable:
     baseline: str | None
     #: What else must be said of the metric or the domains, one sentence per remark.
     remarks: tuple[str, ...] = ()
+    #: The mean of `prior`, run or computed from the labels; None where neither is possible.
+    prior: float | None = None
     #: Variants that were asked for and do not fit, by label, each with the reason.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -135,14 +146,16 @@ class ResultTable:
 
     def grid(self) -> Grid:
         """The table as text: what matters first, then a column per held-out domain."""
-        spread = any(line.overall and line.overall.low is not None for line in self.lines)
-        columns = [Column(self.noun, text=True), Column("mean", "± 95 %" if spread else "")]
+        spread = any(line.overall and line.overall.low is not None and line.overall.n > 2 for line in self.lines)
+        columns = [Column(self.noun, text=True), Column("mean", "± 95 %" if spread else "", term="interval")]
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
-            columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True)]
-        columns += [Column(heading) for heading in self._source_columns]
+            columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True, term="beyond-chance")]
+            if self._has_seed_verdicts:
+                columns.append(Column("on these domains", points, text=True, term="on-these"))
+        columns += [Column(heading, term=heading.replace(" ", "-")) for heading in self._source_columns]
         if len(self.domains) > 1:
-            columns.append(Column("worst domain"))
+            columns.append(Column("worst domain", term="worst"))
             columns += [
                 Column(domain, "± std" if len(self.seeds) > 1 else "", optional=True) for domain in self.domains
             ]
@@ -165,18 +178,32 @@ class ResultTable:
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
         details = [line.made_of] * bool(line.made_of) + ["reference"] * line.reference
+        details += ["not better than prior beyond chance"] * line.not_better_than_prior
         details += [line.chosen] * line.chosen.startswith("tuned")
         details += [f"{line.runs} of {expected} runs"] * (line.runs < expected)
-        cells = [Cell(line.algorithm, ", ".join(details)), self._summary_cell(line.overall, "interval")]
+        cells = [Cell(line.algorithm, ", ".join(details)), self._overall_cell(line)]
         if self.baseline is not None:
             cells += self._difference_cells(line)
+            cells += [self._seed_cell(line)] * self._has_seed_verdicts
         of_sources = {"source validation": line.validation, "participating": line.participating}
         cells += [self._mean_cell(of_sources[heading]) for heading in self._source_columns]
         if len(self.domains) > 1:
             where = f"on {line.worst_domain}" if line.worst_domain is not None else ""
-            cells.append(Cell(metric_value(self.metric, line.worst), where))
+            cells.append(Cell(metric_value(self.metric, line.worst), where, value=line.worst))
             cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
         return tuple(cells)
+
+    @property
+    def _has_seed_verdicts(self) -> bool:
+        return any(line.on_these is not None and line.on_these.p_value is not None for line in self.lines)
+
+    def _seed_cell(self, line: ResultLine) -> Cell:
+        """Whether the method is better on exactly these domains; the seeds are what varies."""
+        of = line.on_these
+        if of is None or not math.isfinite(of.mean):
+            return Cell(MISSING, tone="missing")
+        word, tone = _VERDICTS[of.verdict]
+        return Cell(word, self._verdict_detail(of), tone, of.mean)
 
     @property
     def _source_columns(self) -> list[str]:
@@ -186,16 +213,26 @@ class ResultTable:
         ] * any(line.participating is not None for line in self.lines)
 
     def _mean_cell(self, of: Summary | None) -> Cell:
-        return Cell(MISSING, tone="missing") if of is None else Cell(metric_value(self.metric, of.mean))
+        if of is None:
+            return Cell(MISSING, tone="missing")
+        return Cell(metric_value(self.metric, of.mean), value=of.mean)
+
+    def _overall_cell(self, line: ResultLine) -> Cell:
+        """The mean; one that lacks domains says over how many it is, and has no interval."""
+        cell = self._summary_cell(line.overall, "interval")
+        have = sum(of is not None for of in line.domains.values())
+        if 0 < have < len(self.domains):
+            return replace(cell, detail=f"over {have} of {len(self.domains)} domains", tone="missing")
+        return cell
 
     def _summary_cell(self, of: Summary | None, spread: Literal["interval", "std"]) -> Cell:
         if of is None:
             return Cell(MISSING, tone="missing")
         if not math.isfinite(of.mean):
             return Cell(NOT_FINITE, tone="worse")
-        half = of.std if spread == "std" else None if of.high is None else of.high - of.mean
+        half = of.std if spread == "std" else None if of.high is None or of.n < 3 else of.high - of.mean
         below = "" if half is None else f"±{metric_value(self.metric, half, like=(of.mean,))}"
-        return Cell(metric_value(self.metric, of.mean), below)
+        return Cell(metric_value(self.metric, of.mean), below, value=of.mean)
 
     def _difference_cells(self, line: ResultLine) -> list[Cell]:
         if line.algorithm == self.baseline:
@@ -210,17 +247,33 @@ class ResultTable:
             Cell(
                 metric_value(self.metric, of.mean, sign=True, like=(of.low, of.high)),
                 interval(self.metric, of.low, of.high, of.mean),
+                value=of.mean,
             ),
-            Cell(word, p_value(of.p_holm if of.p_holm is not None else of.p_value), tone),
+            Cell(word, self._verdict_detail(of), tone),
         ]
+
+    def _verdict_detail(self, of: Difference) -> str:
+        """The p-value, and beside "within chance" the smallest difference that could have been found."""
+        p = p_value(of.p_holm if of.p_holm is not None else of.p_value)
+        if of.verdict != "no difference beyond chance" or of.detectable is None:
+            return p
+        return f"{p}, could find {metric_value(self.metric, of.detectable)}"
 
     def _unit_notes(self) -> list[str]:
         notes = []
         if RULES[self.rule].is_oracle:
             notes.append("The oracle chose by looking at the held-out domain: a ceiling, not a result.")
         seeds, domains = plural(len(self.seeds), "seed"), plural(len(self.domains), "held-out domain")
+        whole = all(line.complete for line in self.lines)
+        if self.unit == "domains" and not whole:
+            notes.append(
+                "mean: over the held-out domains that have a result, each averaged over the seeds that have one; "
+                "means over different domains do not compare."
+            )
         if self.unit == "domains":
-            notes.append(f"mean: over {domains}, each averaged over {seeds}; ± is a 95 % interval over domains.")
+            spread = "± is a 95 % interval over domains" if len(self.domains) > 2 else "two domains give no interval"
+            if whole:
+                notes.append(f"mean: over {domains}, each averaged over {seeds}; {spread}.")
             columns = f"{self.domains[0]} … {self.domains[-1]}: a column per held-out domain"
             if len(self.seeds) == 1:
                 notes.append(f"{columns}; one seed: no interval within a domain, so how a rerun varies is not known.")
@@ -268,7 +321,25 @@ class ResultTable:
                 f"{n} {what}" for n, what in zip(families, (f"{self.noun}s", "references"), strict=True) if n > 1
             )
             notes.append(f"interval, p and verdict are Holm-corrected over {counts or 'one comparison each'}.")
+        if any(d.verdict == "no difference beyond chance" and d.detectable is not None for d in of):
+            notes.append("could find: the smallest true difference that this bench finds in 4 of 5 cases (80 % power).")
+        notes += self._needed_notes()
+        if any(d.verdict in ("better", "worse") for d in of):
+            notes.append(SHARED_TRAINING_NOTE)
         return notes
+
+    def _needed_notes(self) -> list[str]:
+        """What would be needed to say more of the method that looks best and is within chance."""
+        open_ = [
+            line
+            for line in self.lines
+            if line.difference is not None and line.difference.needed and not line.reference and line.finite
+        ]
+        if not open_:
+            return []
+        sign = 1 if self.higher_is_better else -1
+        first = max(open_, key=lambda line: sign * line.difference.mean if line.difference is not None else 0.0)
+        return [f"{first.algorithm}: {first.difference.needed}"] if first.difference is not None else []
 
     def _settings_notes(self) -> list[str]:
         """Return one sentence on whether a verdict is about tuned settings or about defaults."""
@@ -311,6 +382,8 @@ class ResultTable:
             "n": overall.n if overall else 0,
             "worst": line.worst,
             "worst_domain": line.worst_domain,
+            "prior": self.prior,
+            "over_prior": line.over_prior.verdict if line.over_prior else None,
             "validation": line.validation.mean if line.validation else None,
             "participating": line.participating.mean if line.participating else None,
         }
@@ -329,6 +402,8 @@ class ResultTable:
                 "p_value": difference.p_value if difference else None,
                 "p_holm": difference.p_holm if difference else None,
                 "verdict": difference.verdict if difference else None,
+                "on_these_domains": line.on_these.verdict if line.on_these else None,
+                "on_these_domains_p": line.on_these.p_holm if line.on_these else None,
             }
         for domain, of in line.domains.items():
             record[f"{self.metric}[{domain}]"] = of.mean if of else None

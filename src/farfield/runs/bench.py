@@ -11,11 +11,11 @@ from typing import Any
 from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.metric_values import metric_named
-from farfield.runs.baseline import baseline_label
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.diagnosis import attach_diagnosis
 from farfield.runs.engines import check_engine, engine_named, open_engine
-from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
+from farfield.runs.growing import Growth, bench_there, variants_asked
+from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts, make_plan
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights, seed_numbers
 from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, record_tuned, run_sweep
@@ -35,7 +35,7 @@ def bench(
     *,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] | None = None,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
     partition: str | None = None,
@@ -59,6 +59,7 @@ def bench(
     resume: bool = False,
     fresh: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     metric: str | None = None,
@@ -80,52 +81,62 @@ def bench(
     another size than 64.
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
-    (a temporary folder if none is given): `resume` goes on with a bench that is there, `fresh` replaces it. `metric`
-    leads the tables and the report. `ready` is called when everything was checked, before the first run; `observer` is
-    told of each run, `callbacks` of each round too (trackers, `farfield.Callback`). `diagnose` writes how the domains
-    differ beside the runs (`diagnosis.json`), by default where it takes a small part of the time; nothing that trains
-    or selects reads it. `tune` tries so many settings of every method before the runs, for each held-out domain on its
-    sources alone, compared by `tune_by` ("source-validation" or "leave-one-domain-out"); `tune_only` names the
-    parameters.
+    (a temporary folder if none is given). `resume` goes on with a bench that is there and adds the methods, seeds,
+    held-out domains and rounds that it does not have; what is not given stays as it is there. `fresh` replaces it.
+    `metric` leads the tables and the report. `ready` is called when everything was checked, before the first run, and
+    `tell` with what is added; `observer` is told of each run, `callbacks` of each round too (trackers,
+    `farfield.Callback`). `diagnose` writes how the domains differ beside the runs (`diagnosis.json`), by default where
+    it takes a small part of the time; nothing that trains or selects reads it. `tune` tries so many settings of every
+    method before the runs, for each held-out domain on its sources alone, compared by `tune_by` ("source-validation" or
+    "leave-one-domain-out"); `tune_only` names the parameters.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
     check_engine(engine, parallel)
     check_counts(workers, parallel, checkpoint_every)
-    tuning = read_request(tune, tune_by, tune_only, seed=seed_numbers(seeds)[0])
+    if resume and out is None:
+        raise UserError("resume needs out, the folder of the bench to go on with")
+    there = bench_there(Path(out)) if resume and out is not None else None
+    variants = variants_asked(there, algorithms, settings, baseline)
+    first = seed_numbers(DEFAULT_SEEDS if seeds is None else seeds)[0] if there is None else there["seeds"][0]
+    tuning = read_request(tune, tune_by, tune_only, seed=first)
     if tuning is not None:
         check_optuna(tuning.trials)
     callbacks = check_callbacks(callbacks)
-    variants = check_variants(algorithms, settings)
-    baseline_label(baseline, variants)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
-    plan = make_plan(
-        task,
-        algorithms=variants,
-        held_out=held_out,
-        folds=folds,
-        seeds=seeds,
-        rounds=rounds,
-        communications=communications,
-        partition=partition,
-        clients=clients,
-        cohort=cohort,
-        validation=validation,
-        evaluate_every=evaluate_every,
-        rules=rules,
-        baseline=baseline,
-        equal_steps=equal_steps,
-        quorum=quorum,
-        deadline=deadline,
-        settings=settings,
-        tuning=tuning,
-    )
+    options: dict[str, Any] = {
+        "algorithms": None if algorithms is None else variants,
+        "held_out": held_out,
+        "folds": folds,
+        "seeds": seeds,
+        "rounds": rounds,
+        "communications": communications,
+        "partition": partition,
+        "clients": clients,
+        "cohort": cohort,
+        "validation": validation,
+        "evaluate_every": evaluate_every,
+        "rules": rules,
+        "baseline": baseline,
+        "equal_steps": equal_steps,
+        "quorum": quorum,
+        "deadline": deadline,
+        "settings": settings,
+        "tuning": tuning,
+    }
+    if there is None:
+        plan = make_plan(task, **{**options, "seeds": DEFAULT_SEEDS if seeds is None else seeds})
+    else:
+        growth = Growth(there, options)
+        plan = growth.plan(make_plan(task, **growth.options(task)))
     metric = metric_named(plan.kind, metric)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
-    with open_sweep(plan, folder, resume=resume, fresh=fresh):
+    with open_sweep(plan, folder, resume=resume, fresh=fresh) as added:
         ready(plan)
+        if added:
+            tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
         attach_diagnosis(plan, task, folder, diagnose)
         if plan.tuning is not None:
             plan = run_studies(

@@ -76,7 +76,8 @@ class Teller:
         self._tell("on_bench_start", self._plan, self._folder)
         for job in self._followers:
             self._tell_rounds(job)
-            if RunFolder(self._runs[job]).result is not None:
+            result = RunFolder(self._runs[job]).result
+            if result is not None and result["rounds"] >= self._plan.rounds_of[job.algorithm]:
                 self.run_ended(job, None)
 
     def progress(self, progress: Progress) -> None:

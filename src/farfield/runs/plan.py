@@ -15,6 +15,7 @@ from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
 from farfield.runs.fit import Fit
 from farfield.runs.job import Job, folder_name
+from farfield.runs.learnable_folds import with_learnable_folds
 from farfield.runs.plan_checks import (
     check_against_rows,
     check_models,
@@ -38,6 +39,7 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
+from farfield.runs.source_schema import SourceSchema
 from farfield.runs.task_defaults import dropped_notes
 from farfield.runs.tuning.notes import untuned_notes
 from farfield.runs.tuning.outcome import Tuned
@@ -52,6 +54,7 @@ __all__ = [
     "DEFAULT_ALGORITHMS",
     "DEFAULT_ROUNDS",
     "DEFAULT_RULES",
+    "DEFAULT_SEEDS",
     "Job",
     "Plan",
     "check_counts",
@@ -64,6 +67,7 @@ __all__ = [
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
 DEFAULT_RULES = ("source-validation", "last", "oracle")
 DEFAULT_ROUNDS = 30
+DEFAULT_SEEDS = 3
 #: Evaluations that a run makes when nobody says how often.
 EVALUATIONS = 15
 
@@ -155,13 +159,14 @@ class Plan(BaseModel):
         found = self.tuned.get(job.algorithm)
         return {**self.settings[job.algorithm], **({} if found is None else found.settings_for(job.held_out))}
 
-    def spec_for(self, algorithm: FedAvg) -> ModelSpec:
-        """The model with what this method needs of it."""
+    def spec_for(self, algorithm: FedAvg, schema: SourceSchema | None = None) -> ModelSpec:
+        """The model with what this method needs of it, in the sizes of a run; without one, of all domains together."""
+        model = self.model if schema is None else schema.spec(self.model, len(schema.numbers))
         if algorithm.representation == "plain":
-            return self.model
-        return self.model.model_copy(update={"representation": algorithm.representation})
+            return model
+        return model.model_copy(update={"representation": algorithm.representation})
 
-    def job_config(self, job: Job) -> dict[str, Any]:
+    def job_config(self, job: Job, schema: SourceSchema | None = None) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
             mode="json",
@@ -181,7 +186,7 @@ class Plan(BaseModel):
             **self._groups(job),
             "seed": job.seed,
             "settings": self.settings_of(job),
-            "model": self.spec_for(self.algorithm_of(job)).model_dump(mode="json"),
+            "model": self.spec_for(self.algorithm_of(job), schema).model_dump(mode="json"),
             **({} if job.trial is None else {"trial": job.trial}),
         }
 
@@ -224,7 +229,7 @@ def make_plan(
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] = DEFAULT_SEEDS,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
     partition: str | None = None,
@@ -306,6 +311,8 @@ def make_plan(
         )
         check_models(plan)
         counted = check_outline(plan, task) if rows is None else check_against_rows(plan, rows)
+        if rows is not None:
+            plan = with_learnable_folds(plan, rows, named=held_out is not None)
         plan = fit.without_misfits(plan, counted.clients, found.model)
         plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
         if tuning is not None:

@@ -14,6 +14,7 @@ from farfield.runs.rounds import Progress, Watch, run_difference
 from farfield.runs.run_data import run_data
 from farfield.runs.settings import PlanError, check_weights
 from farfield.runs.single_run import run_job
+from farfield.runs.source_schema import source_schema
 from farfield.runs.sweep import Silent
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
@@ -77,11 +78,13 @@ def train(
         raise PlanError(f"{label} gives one model per client and no common one to keep; train another method")
     job = Job(label, None, seed)
     folder = out / "run"
-    _check_folder(out, folder, plan, job, resume)
-    best = Best(out, plan, task.outline(), label, run_data(plan, task, job).fitted)
+    config = plan.job_config(job, source_schema(task, task.domains))
+    _check_folder(out, folder, config, resume)
+    data = run_data(plan, task, job)
+    best = Best(out, plan, task.outline(), label, data.fitted, data.schema)
     ready(plan)
     if callbacks and not RunFolder(folder).exists:  # a tracker writes to the folder before the run does
-        RunFolder(folder).create(plan.job_config(job))
+        RunFolder(folder).create(config)
 
     with telling(callbacks, plan, folder, {job: folder}, Silent()) as teller:
 
@@ -106,10 +109,10 @@ def train(
     return out
 
 
-def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -> None:
+def _check_folder(out: Path, folder: Path, config: Mapping[str, Any], resume: bool) -> None:
     run = RunFolder(folder)
     if run.exists:
-        changed = run_difference(run.config, plan.job_config(job))
+        changed = run_difference(run.config, config)
         if changed:
             raise RecordsError(
                 f"'{out}' holds another training: {changed}; choose another --out, or leave the setting as it was "

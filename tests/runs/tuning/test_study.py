@@ -166,3 +166,15 @@ def test_tune_alone_finds_settings_for_all_domains_together(tmp_path: Path) -> N
         ff.tune(task(3), ["fedavg", "fedprox:mu=0.01"], trials=3, rounds=2, out=tmp_path / "t")
     with pytest.raises(UserError, match=r"holds another tuning: rounds is 2 there and 1 here"):
         ff.tune(task(3), ["fedavg", "fedprox:mu=0.01"], trials=3, rounds=1, out=tmp_path / "t", resume=True)
+
+
+def test_a_tuned_bench_grows_by_methods_and_held_out_domains_which_are_tuned_as_well(tmp_path: Path) -> None:
+    bench(tmp_path / "b", ["fedavg"], tune=2, held_out="a")
+    before = trials(tmp_path / "b")
+    ff.bench(task(3), ["fedprox"], held_out="c", out=tmp_path / "b", resume=True, parallel=1)
+    after = trials(tmp_path / "b")
+    found = {(row["algorithm"], row["held_out"], row["number"]) for row in after}
+    assert found == {(m, d, n) for m in ("fedavg", "fedprox") for d in ("a", "c") for n in (0, 1)}
+    assert [row for row in after if (row["algorithm"], row["held_out"]) == ("fedavg", "a")] == before
+    with pytest.raises(UserError, match="tuned in trials of 2 rounds, so the runs cannot have 4"):
+        ff.bench(task(3), rounds=4, out=tmp_path / "b", resume=True)

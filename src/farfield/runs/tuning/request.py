@@ -36,6 +36,11 @@ class Tuning(BaseModel):
     #: The parameters that are tuned, by label.
     parameters: dict[str, tuple[str, ...]] = {}
 
+    def beside(self, there: Mapping[str, Any]) -> Tuning:
+        """Return this request with the methods that were tuned before, as a bench's file says it."""
+        before = {label: tuple(names) for label, names in there.get("parameters", {}).items()}
+        return self.model_copy(update={"parameters": {**before, **self.parameters}})
+
 
 def read_request(
     trials: int | None, by: str | None = None, only: str | Sequence[str] | None = None, seed: int = 0
