@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from farfield.algorithms import use
-from farfield.cli.console import messages, output
+from farfield.cli.bench_output import print_interrupted, print_result
+from farfield.cli.console import messages
 from farfield.cli.data_options import (
     Categorical,
     Data,
@@ -41,7 +39,6 @@ from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
 from farfield.runs.growing import bench_there, variants_asked
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
-from farfield.runs.result import BenchResult
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import tuning_lines
 from farfield.runs.variants import parse_variants
@@ -268,17 +265,12 @@ def bench(
                 tune_only=comma_list(tune_only),
             )
     except KeyboardInterrupt:
-        messages.print(
-            f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
+        print_interrupted(folder)
         raise typer.Exit(130) from None
     page = result.report()
     if json_file is not None:
         result.json(json_file)
-    _print(result, page, time.monotonic() - started)
+    print_result(result, page, time.monotonic() - started)
     if result.failures or result.sweep.missing:
         raise typer.Exit(1)
 
@@ -297,19 +289,3 @@ def _model_line(plan: Plan) -> str:
     shape = " × ".join(map(str, plan.model.input_shape))
     augmented = "" if plan.augment == NONE else f"; augmentation: {plan.augment}"
     return f"model: {presets.describe_network(plan.model.model_dump())}, on examples of {shape}{augmented}"
-
-
-def _print(result: BenchResult, page: Path, seconds: float) -> None:
-    output.print(result.results().render(output.width))
-    runs = len(result.rows)
-    output.print(f"{runs} runs in {seconds:.0f} s; report: {page}", highlight=False, soft_wrap=True, markup=False)
-    for failure in result.failures:
-        run = f"{failure['algorithm']}, {failure['held_out']} held out, seed {failure['seed']}: {failure['error']}"
-        messages.print(f"[red]failed[/] {escape(run)}", highlight=False, soft_wrap=True)
-
-
-def _resume_command(folder: Path) -> str:
-    """The command that was typed, so changed that it resumes."""
-    arguments = [a for a in sys.argv[1:] if a not in ("--resume", "--fresh")]
-    named = any(a == "--out" or a.startswith("--out=") for a in arguments)
-    return shlex.join(["farfield", *arguments, *([] if named else ["--out", str(folder)]), "--resume"])

@@ -138,7 +138,7 @@ class RunFolder:
         append_row(self.path / EVENTS, row)
 
     def rounds(self) -> list[dict[str, Any]]:
-        return list(read_rows(self.path / ROUNDS))
+        return [row for row in read_rows(self.path / ROUNDS) if isinstance(row.get("round"), int)]
 
     def events(self) -> list[dict[str, Any]]:
         return list(read_rows(self.path / EVENTS))

@@ -31,6 +31,7 @@ from farfield.report.figures import (
     prior_figure,
 )
 from farfield.report.findings import QUESTIONS, answer, main_rule
+from farfield.report.folded_notes import folded
 from farfield.report.formats import metric_label, plural, printable, public, rule_label
 from farfield.report.glossary import TERMS, explained
 from farfield.report.grid import Grid
@@ -120,7 +121,7 @@ def render_report(sweep: Sweep, today: date, metric: str | None = None) -> str:
         cost=cost_table(sweep).grid,
         diagnostics=told.grid if told is not None else None,
         data=None if sweep.data is None else _data(sweep.data),
-        notes=[public(note) for note in plan.get("notes", ())],
+        notes=[public(note) for note in folded(plan.get("notes", ()))],
         plan=plan_pairs(plan),
         model=model_pairs(plan["model"]),
         norm=norm_policy(plan["model"]),

@@ -35,11 +35,11 @@ def failure_grid(sweep: Sweep) -> Grid | None:
 
 def missing_text(sweep: Sweep) -> str:
     """Name the runs that were not started; empty where there are none."""
-    have = {(r["algorithm"], r["held_out"], r["seed"]) for r in [*sweep.rows, *sweep.failures]}
+    have = {(r["algorithm"], r.get("fold") or r["held_out"], r["seed"]) for r in [*sweep.rows, *sweep.failures]}
     lacking = [
         f"{algorithm}, {held_out} held out, seed {seed}"
         for algorithm in sweep.plan["algorithms"]
-        for held_out in sweep.plan["held_out"]
+        for held_out in sweep.plan.get("folds") or sweep.plan["held_out"]
         for seed in sweep.plan["seeds"]
         if (algorithm, held_out, seed) not in have
     ]

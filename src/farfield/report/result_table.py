@@ -32,6 +32,7 @@ from farfield.report.formats import (
     settings_text,
 )
 from farfield.report.grid import Cell, Column, Grid, Tone
+from farfield.report.many_domains import MANY_DOMAINS, quartiles
 
 _VERDICTS: dict[str, tuple[str, Tone]] = {
     "better": ("better", "better"),
@@ -157,8 +158,9 @@ class ResultTable:
         if len(self.domains) > 1:
             columns.append(Column("worst domain", term="worst"))
             columns += [
-                Column(domain, "± std" if len(self.seeds) > 1 else "", optional=True) for domain in self.domains
+                Column(domain, "± std" if len(self.seeds) > 1 else "", optional=True) for domain in self.domain_columns
             ]
+            columns += [Column("lower quartile"), Column("median"), Column("upper quartile")] * self.many_domains
         unit = " in %" if is_percent(self.metric) else ""
         better = "higher" if self.higher_is_better else "lower"
         title = f"{metric_label(self.metric, self.kind)}{unit} on held-out domains ({better} is better)"
@@ -190,7 +192,10 @@ class ResultTable:
         if len(self.domains) > 1:
             where = f"on {line.worst_domain}" if line.worst_domain is not None else ""
             cells.append(Cell(metric_value(self.metric, line.worst), where, value=line.worst))
-            cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
+            cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domain_columns]
+            if self.many_domains:
+                of = quartiles(line.domains.values()) or (None, None, None)
+                cells += [Cell(metric_value(self.metric, quartile), value=quartile) for quartile in of]
         return tuple(cells)
 
     @property
@@ -204,6 +209,16 @@ class ResultTable:
             return Cell(MISSING, tone="missing")
         word, tone = _VERDICTS[of.verdict]
         return Cell(word, self._verdict_detail(of), tone, of.mean)
+
+    @property
+    def many_domains(self) -> bool:
+        """Whether there are too many held-out domains for a column each; quartiles stand there instead."""
+        return len(self.domains) > MANY_DOMAINS
+
+    @property
+    def domain_columns(self) -> tuple[str, ...]:
+        """Held-out domains that have a column of their own."""
+        return () if self.many_domains else self.domains
 
     @property
     def _source_columns(self) -> list[str]:
@@ -265,17 +280,21 @@ class ResultTable:
             notes.append("The oracle chose by looking at the held-out domain: a ceiling, not a result.")
         seeds, domains = plural(len(self.seeds), "seed"), plural(len(self.domains), "held-out domain")
         whole = all(line.complete for line in self.lines)
+        have = [sum(s is not None for s in line.domains.values()) for line in self.lines]
         if self.unit == "domains" and not whole:
             notes.append(
-                "mean: over the held-out domains that have a result, each averaged over the seeds that have one; "
-                "means over different domains do not compare."
+                f"mean: over the held-out domains that have a result ({_span(have)} of {len(self.domains)}), each "
+                "averaged over the seeds that have one; means over different domains do not compare."
             )
         if self.unit == "domains":
             spread = "± is a 95 % interval over domains" if len(self.domains) > 2 else "two domains give no interval"
             if whole:
                 notes.append(f"mean: over {domains}, each averaged over {seeds}; {spread}.")
             columns = f"{self.domains[0]} … {self.domains[-1]}: a column per held-out domain"
-            if len(self.seeds) == 1:
+            if self.many_domains:
+                one = "; one seed: how a rerun varies is not known" if len(self.seeds) == 1 else ""
+                notes.append(f"Quartiles are over the domains' means{one}. to_dicts() and JSON have every domain.")
+            elif len(self.seeds) == 1:
                 notes.append(f"{columns}; one seed: no interval within a domain, so how a rerun varies is not known.")
             else:
                 notes.append(f"{columns}, ± its standard deviation over seeds.")
@@ -352,19 +371,20 @@ class ResultTable:
         return []
 
     def _gap_notes(self) -> list[str]:
-        notes = []
+        notes: dict[str, list[str]] = {}
+        diverged = []
         for line in self.lines:
             gaps = [f"{line.failed} failed"] * bool(line.failed) + [f"{line.missing} missing"] * bool(line.missing)
             have = sum(s is not None for s in line.domains.values())
             if gaps:
-                text = f"{line.algorithm}: of {plural(line.runs + line.failed + line.missing, 'run')} {listed(gaps)}"
+                text = f"of {plural(line.runs + line.failed + line.missing, 'run')} {listed(gaps)}"
                 if have < len(self.domains):
                     text += f"; results on {have} of {len(self.domains)} domains, so its mean does not compare"
-                notes.append(f"{text}.")
+                notes.setdefault(f"{text}.", []).append(line.algorithm)
             if line.overall is not None and not line.finite:
                 bad = [d for d, s in line.domains.items() if s is not None and not math.isfinite(s.mean)]
-                notes.append(f"{line.algorithm} diverged on {listed(bad)}: its {self.metric} is not a finite number.")
-        return notes
+                diverged.append(f"{line.algorithm} diverged on {_some(bad)}: its {self.metric} is not a finite number.")
+        return [*(f"{listed(of)}: {text}" for text, of in notes.items()), *diverged]
 
     def _record(self, line: ResultLine) -> dict[str, Any]:
         overall, difference = line.overall, line.difference
@@ -414,6 +434,14 @@ class ResultTable:
 def _left_out_row(label: str, columns: int) -> tuple[Cell, ...]:
     """The line of a variant that does not fit; a note has the reason."""
     return (Cell(label, "left out"), *(Cell(MISSING, tone="missing") for _ in range(columns - 1)))
+
+
+def _span(counts: list[int]) -> str:
+    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def _some(names: list[str]) -> str:
+    return listed(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
 
 
 def _range(counts: list[int], noun: str) -> str:
