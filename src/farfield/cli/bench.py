@@ -34,6 +34,8 @@ from farfield.cli.progress import SweepDisplay
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
+from farfield.protocol.leading_metric import check_metric
+from farfield.report.formats import metric_label
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
@@ -116,8 +118,9 @@ def bench(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Selection rules, the main one first: last, source-validation, leave-one-domain-out "
-            f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
+            help="Selection rules, the main one first: source-validation (lowest validation loss), source-metric, "
+            "source-accuracy (the papers' rule), last, leave-one-domain-out (trains inner runs too), oracle. "
+            f"Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
     baseline: Annotated[
@@ -189,6 +192,7 @@ def bench(
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
     check_engine(engine, parallel)
+    check_metric(metric)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
     if resume and out is None:
@@ -218,6 +222,7 @@ def bench(
         "validation": validation,
         "evaluate_every": evaluate_every,
         "rules": comma_list(select),
+        "metric": metric,
         "baseline": baseline,
         "quorum": quorum,
         "deadline": deadline,
@@ -239,7 +244,7 @@ def bench(
     def ready(plan: Plan) -> None:
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
-            for line in (_model_line(plan), *tuning_lines(plan, loaded)):
+            for line in (_model_line(plan), _metric_line(plan), *tuning_lines(plan, loaded)):
                 messages.print(line, highlight=False, soft_wrap=True, markup=False)
 
     try:
@@ -258,7 +263,6 @@ def bench(
                 tell=lambda sentence: messages.print(sentence, highlight=False, soft_wrap=True, markup=False),
                 observer=display,
                 callbacks=callbacks,
-                metric=metric,
                 diagnose=diagnose,
                 tune=tune,
                 tune_by=tune_by,
@@ -289,3 +293,8 @@ def _model_line(plan: Plan) -> str:
     shape = " × ".join(map(str, plan.model.input_shape))
     augmented = "" if plan.augment == NONE else f"; augmentation: {plan.augment}"
     return f"model: {presets.describe_network(plan.model.model_dump())}, on examples of {shape}{augmented}"
+
+
+def _metric_line(plan: Plan) -> str:
+    """Name the metric that leads, and why."""
+    return f"metric: {metric_label(plan.metric, plan.kind)} ({plan.metric_reason})"

@@ -28,7 +28,7 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.engine_options import Workers
 from farfield.cli.image_options import Features, ImageSize
-from farfield.cli.option_values import comma_list, communication_list, parse_settings
+from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.tune_options import TuneBy, TuneOnly
@@ -58,6 +58,7 @@ def tune(
         typer.Option("--algorithms", "-a", help="Methods, as for bench. Default: fedavg.", show_default=False),
     ] = None,
     trials: Annotated[int, typer.Option("--trials", "-n", help="Settings to try of every method.")] = 10,
+    metric: Metric = None,
     by: TuneBy = None,
     only: TuneOnly = None,
     held_out: Annotated[
@@ -125,6 +126,7 @@ def tune(
                 held_out=comma_list(held_out),
                 seed=seed,
                 rounds=rounds,
+                metric=metric,
                 communications=communication_list(communications),
                 partition=partition,
                 clients=clients,

@@ -45,7 +45,7 @@ def test_optuna_proposes_near_the_good_ones_and_the_same_every_time() -> None:
     def search(trials: int) -> list[float]:
         tried = [({"lr": 0.5}, loss(0.5)), *((of, loss(of["lr"])) for of in spread({"lr": LR}, 10, seed=0))]
         while len(tried) < trials:
-            of = propose({"lr": LR}, tried, 0, higher_is_better=False)
+            of = propose({"lr": LR}, tried, 0)
             tried.append((of, loss(of["lr"])))
         return [of["lr"] for of, _ in tried]
 
@@ -57,7 +57,7 @@ def test_optuna_proposes_near_the_good_ones_and_the_same_every_time() -> None:
 
 def test_a_default_outside_of_its_range_and_a_failed_trial_are_no_obstacle() -> None:
     tried = [({"lr": 7.0}, 0.9), ({"lr": 0.1}, None), *(({"lr": 10.0**-k}, 0.5) for k in range(4))]
-    assert 1e-4 <= propose({"lr": LR}, tried, 0, higher_is_better=True)["lr"] <= 1.0
+    assert 1e-4 <= propose({"lr": LR}, tried, 0)["lr"] <= 1.0
 
 
 def test_without_optuna_ten_trials_are_the_most(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,15 +73,15 @@ def test_the_best_trial_by_its_records_is_what_the_runs_are_made_with(tmp_path: 
     for row in result.rows:
         key = (row["algorithm"], row["held_out"])
         of = [t for t in trials(tmp_path / "b") if (t["algorithm"], t["held_out"]) == key]
-        # By hand: the mean over the two sources of the accuracy in the recorded round.
+        # By hand: the mean over the two sources of the loss in the recorded round.
         for trial in of:
             path = tmp_path / "b/tuning" / key[0] / key[1] / f"trial-{trial['number']:04d}/seed-0/rounds.jsonl"
             rounds = [json.loads(line) for line in path.read_text().splitlines()]
             chosen = next(r["validation"] for r in rounds if r["round"] == trial["round"])
-            assert trial["criterion"] == pytest.approx(sum(d["accuracy"] for d in chosen.values()) / 2)
+            assert trial["criterion"] == pytest.approx(sum(d["loss"] for d in chosen.values()) / 2)
             assert set(chosen) == {"a", "b", "c"} - {key[1]}
-        best = max(of, key=lambda t: (t["criterion"], -t["validation"]["loss"]))
-        assert best["criterion"] >= of[0]["criterion"]  # trial 0 is the default
+        best = min(of, key=lambda t: t["criterion"])
+        assert best["criterion"] <= of[0]["criterion"]  # trial 0 is the default
         assert row["tuned"] == best["settings"] == plan["tuned"][key[0]]["best"][key[1]]
         assert row["settings"].items() >= best["settings"].items()
         assert tuned_words(plan, key[0]) == "tuned (3 trials)"
@@ -115,7 +115,7 @@ def test_nested_trials_are_judged_on_each_source_while_it_is_held_out_too(tmp_pa
             rounds = [json.loads(line) for line in path.read_text().splitlines()]
             chosen = next(r for r in rounds if r["round"] == row["round"])
             assert set(chosen["validation"]) == {"b", "c"} - {domain}
-            assert row["domains"][domain] == chosen["inner"]["accuracy"]
+            assert row["domains"][domain] == chosen["inner"]["loss"]
 
 
 def test_a_tuning_that_was_killed_goes_on_to_the_same_trials_and_settings(tmp_path: Path) -> None:

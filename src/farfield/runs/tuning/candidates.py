@@ -68,17 +68,18 @@ def propose(
     space: Mapping[str, SearchRange],
     tried: Sequence[tuple[Mapping[str, Any], float | None]],
     seed: int,
-    *,
-    higher_is_better: bool,
 ) -> dict[str, Any]:
-    """Return what Optuna proposes after these trials, each with its criterion; None is one that came to nothing."""
+    """Return what Optuna proposes after these trials, each with its criterion, the lower the better.
+
+    None is a trial that came to nothing.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions = {name: _distribution(where) for name, where in space.items()}
     # A sampler of its own for this trial: what it proposes depends on the trials so far and on nothing else.
     sampler = optuna.samplers.TPESampler(seed=derive_seed("tuning", seed, len(tried)) % 2**32, n_startup_trials=SPREAD)
-    study = optuna.create_study(direction="maximize" if higher_is_better else "minimize", sampler=sampler)
+    study = optuna.create_study(direction="minimize", sampler=sampler)
     for settings, value in tried:
         if value is not None and all(_inside(distributions[name], of) for name, of in settings.items()):
             study.add_trial(optuna.trial.create_trial(params=dict(settings), distributions=distributions, value=value))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from farfield.protocol.folds import inner_units
-from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.records import RunFolder
 from farfield.records.atomic import append_row, read_rows
 from farfield.records.tuning_trials import TRIALS
@@ -25,7 +24,7 @@ from farfield.runs.sweep import Observer, Silent, run_jobs
 from farfield.runs.tuning.candidates import propose, spread
 from farfield.runs.tuning.outcome import ALL_TRAIN, Tuned
 from farfield.runs.tuning.request import search_space
-from farfield.runs.tuning.trial import FAILED, best_trial, leading_metric, trial_row
+from farfield.runs.tuning.trial import FAILED, best_trial, trial_row
 from farfield.tasks.task import Task
 
 
@@ -64,8 +63,7 @@ class Study:
             recorded = {row["number"] for row in rows}
             return [(number, of) for number, of in enumerate(first) if number not in recorded]
         tried = [(row["settings"], row["criterion"]) for row in rows]
-        better = HIGHER_IS_BETTER[leading_metric(self.plan)]
-        return [(len(rows), propose(space, tried, tuning.seed, higher_is_better=better))]
+        return [(len(rows), propose(space, tried, tuning.seed))]
 
     def jobs(self, trial: int) -> list[Job]:
         """Return the runs of a trial: all sources together, and one more per source where the rule holds each out."""
@@ -163,7 +161,7 @@ def _chosen(plan: Plan, made: list[Study]) -> dict[str, Tuned]:
     assert plan.tuning is not None
     best: dict[str, dict[str, dict[str, Any]]] = {}
     for study in made:
-        row = best_trial(study.rows(), leading_metric(plan))
+        row = best_trial(study.rows())
         if row is not None:  # else every trial failed, and so will the run with the settings as they are
             best.setdefault(study.label, {})[study.held_out or ALL_TRAIN] = row["settings"]
     return {label: Tuned(trials=plan.tuning.trials, rule=plan.tuning.by, best=of) for label, of in best.items()}

@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER
-from farfield.protocol.selection import InnerRow, SourceRow, choose
+from farfield.protocol.selection import InnerRow, SourceRow, choose, criterion, standing
 from farfield.records import RunFolder
 from farfield.runs.job import Job
 from farfield.runs.plan import Plan
@@ -20,9 +19,9 @@ from farfield.runs.plan import Plan
 COMPLETE, DIVERGED, FAILED = "complete", "diverged", "failed"
 
 
-def leading_metric(plan: Plan) -> str:
-    """Return the metric that trials are compared by."""
-    return "loss" if plan.kind == "regression" else "accuracy"
+def compared_by(plan: Plan) -> str:
+    """Return the figure that trials are compared by: the loss by which rounds are chosen."""
+    return criterion(plan.metric)
 
 
 def trial_row(
@@ -38,7 +37,7 @@ def trial_row(
         "seed": first.seed,
         "settings": dict(settings),
         "default": first.trial == 0,
-        "metric": leading_metric(plan),
+        "metric": compared_by(plan),
         "rule": plan.tuning.by,
         "criterion": None,
     }
@@ -58,7 +57,7 @@ def trial_row(
 def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[str, Any]:
     """Choose the round as the rule would, and return the criterion there."""
     assert plan.tuning is not None
-    metric = leading_metric(plan)
+    metric = compared_by(plan)
     source = [SourceRow(r["round"], _domains(r["validation"])) for r in run.rounds() if "validation" in r]
     rows: dict[str, list[InnerRow]] = {}
     for unit, of in inner.items():
@@ -66,19 +65,20 @@ def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[s
             alone = {unit: r["inner"]} if "inner" in r else {}
             for domain, metrics in (alone | r.get("inner_domains", {})).items():
                 rows.setdefault(domain, []).append(InnerRow(r["round"], _numbers(metrics)))
-    chosen = choose(plan.tuning.by, plan.kind, source, rows)  # type: ignore[arg-type]
+    chosen = choose(plan.tuning.by, plan.metric, source, rows)
     if inner:
         by_domain = {d: next(r.metrics for r in of if r.round == chosen) for d, of in rows.items()}
     else:
         by_domain = dict(next(r.domains for r in source if r.round == chosen))
-    shared = [name for name in next(iter(by_domain.values())) if name != "n"]
-    shared = [name for name in shared if all(name in of for of in by_domain.values())]
-    means = {name: fmean(of[name] for of in by_domain.values()) for name in shared}
+    found = standing("source-validation", plan.metric, by_domain)  # of the chosen round, so there is one
+    assert found is not None
+    names = dict.fromkeys(name for of in by_domain.values() for name in of if name != "n")
+    shared = [name for name in names if all(math.isfinite(of.get(name, math.nan)) for of in by_domain.values())]
     return {
         "round": chosen,
-        "criterion": means[metric],
-        "validation": {name: value if math.isfinite(value) else None for name, value in means.items()},
-        "domains": {domain: of[metric] for domain, of in by_domain.items()},
+        "criterion": -found[0],
+        "validation": {name: fmean(of[name] for of in by_domain.values()) for name in shared},
+        "domains": {domain: of.get(metric, of["loss"]) for domain, of in by_domain.items()},
     }
 
 
@@ -91,16 +91,7 @@ def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in metrics.items()}
 
 
-def best_trial(rows: Sequence[Mapping[str, Any]], metric: str) -> Mapping[str, Any] | None:
-    """Return the trial with the best criterion; among equals the lower validation loss, then the earlier trial.
-
-    None when no trial was complete.
-    """
-    sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
+def best_trial(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the trial with the lowest criterion, the earliest of equals; None when no trial was complete."""
     complete = [row for row in rows if row["state"] == COMPLETE]
-
-    def rank(row: Mapping[str, Any]) -> tuple[float, float, int]:
-        loss = row["validation"].get("loss")
-        return (-sign * row["criterion"], math.inf if loss is None else loss, row["number"])
-
-    return min(complete, key=rank, default=None)
+    return min(complete, key=lambda row: (row["criterion"], row["number"]), default=None)

@@ -49,7 +49,7 @@ class TuningResult:
         for label, by_domain in self.best.items():
             for held_out, settings in by_domain.items():
                 rows = [t for t in self.trials if t["algorithm"] == label and (t["held_out"] or ALL_TRAIN) == held_out]
-                chosen = best_trial(rows, rows[0]["metric"]) or rows[0]
+                chosen = best_trial(rows) or rows[0]
                 before = "–" if rows[0]["criterion"] is None else f"{rows[0]['criterion']:.4f}"
                 where = f", {held_out} held out" if held_out else ""
                 typed = self._typed(label, settings)
@@ -80,6 +80,7 @@ def tune(
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     seed: int = 0,
     rounds: int | None = None,
+    metric: str | None = None,
     communications: int | Sequence[int] | None = None,
     partition: str | None = None,
     clients: int | None = None,
@@ -122,6 +123,7 @@ def tune(
         all_train=held_out is None,
         seeds=[seed],
         rounds=rounds,
+        metric=metric,
         communications=communications,
         partition=partition,
         clients=clients,
