@@ -51,6 +51,11 @@ COMMANDS = (
         "Measure a trained model on a labelled new site: accuracy with its 95 % interval, and every other metric.",
     ),
     ("report", "farfield.cli.report:report", "Write the report of a bench, finished or not, and print its table."),
+    (
+        "watch",
+        "farfield.cli.watch:watch",
+        "Show a running bench, training or deployment in the browser, without its held-out results.",
+    ),
     ("list", "farfield.cli.list_and_show:list_", "List algorithms, tasks, presets or engines."),
     (
         "show",

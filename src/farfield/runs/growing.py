@@ -17,7 +17,7 @@ from farfield.algorithms import FedAvg, build, params_of
 from farfield.protocol.folds import Folds, held_out_folds
 from farfield.records import RecordsError, RunFolder, difference, read_config, write_config
 from farfield.records.bench_folder import BENCH, FORMAT, format_of
-from farfield.records.run import CONFIG, RESULT
+from farfield.records.run_files import CONFIG, RESULT
 from farfield.report.formats import listed, plural
 from farfield.runs.baseline import baseline_label
 from farfield.runs.plan import Plan, check_variants
@@ -27,7 +27,7 @@ from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_val
 from farfield.tasks.task import Task
 
 #: Fields of a plan that can grow, or that only say how its results are read.
-GROWING = ("variants", "settings", "rounds_of", "held_out", "folds", "seeds", "rounds", "baseline")
+GROWING = ("variants", "settings", "rounds_of", "held_out", "folds", "seeds", "rounds", "baseline", "metric")
 #: Words about the plan, and what follows from other parts of the folder: another version may put them otherwise.
 APART = ("notes", "metric_reason", "tuned", "left_out")
 
@@ -47,7 +47,7 @@ class Growth:
                 options[name] = self.there.get(name)
         if options.get("rounds") is None and options.get("communications") is None:
             options["rounds"] = self.there["rounds"]
-        if options.get("metric") in (None, "auto") and "metric" in self.there:
+        if self._keeps_metric:
             options["metric"] = self.there["metric"]
         if options.get("algorithms") is None:
             options["algorithms"] = variants_there(self.there)
@@ -82,9 +82,13 @@ class Growth:
                 "left_out": {**self.there.get("left_out", {}), **asked.left_out},
                 "notes": tuple(dict.fromkeys([*self.there.get("notes", ()), *asked.notes])),
                 "tuning": asked.tuning if asked.tuning is None else asked.tuning.beside(self.there.get("tuning", {})),
-                **({"metric_reason": self.there["metric_reason"]} if "metric_reason" in self.there else {}),
+                **({"metric_reason": self.there["metric_reason"]} if self._keeps_metric else {}),
             }
         )
+
+    @property
+    def _keeps_metric(self) -> bool:
+        return self.asked.get("metric") in (None, "auto")
 
     @property
     def _nothing_set(self) -> bool:
@@ -200,6 +204,8 @@ def additions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         phrases.append(f"rounds {before['rounds'] + 1} to {now['rounds']}")
     if now["baseline"] != before["baseline"]:
         phrases.append(f"differences to {now['baseline']} in place of {before['baseline']}")
+    if now["metric"] != before["metric"]:
+        phrases.append(f"{now['metric']} leads selection and tables in place of {before['metric']}")
     return phrases
 
 

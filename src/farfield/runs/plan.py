@@ -327,7 +327,7 @@ def make_plan(
         plan = fit.without_misfits(plan, counted.clients, found.model)
         plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
         if tuning is not None:
-            parameters = with_parameters(tuning, plan.variants, plan.settings, given)
+            parameters = with_parameters(tuning, plan.variants, plan.settings, given, plan.metric)
             plan = plan.model_copy(update={"tuning": parameters})
         told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
         told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found), *_idle_notes(plan, given))

@@ -9,7 +9,7 @@ import shutil
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -22,7 +22,7 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, TRACKERS
+from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, JOBS, TRACKERS
 from farfield.records.setting_text import readable
 from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
@@ -122,7 +122,7 @@ def _remove_sweep(out: Path) -> None:
     """
     for name in ("runs", TUNING, TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (BENCH, DATA, DIAGNOSIS, "report.html"):
+    for name in (BENCH, DATA, DIAGNOSIS, JOBS, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
@@ -150,11 +150,20 @@ def run_sweep(
     observer = observer or Silent()
     write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
     missing = missing_jobs(plan, task, out)
-    total = len(list(plan.jobs(task)))
+    jobs = list(plan.jobs(task))
+    total = len(jobs)
+    write_json(out / JOBS, [_listed(plan, job, out) for job in jobs])
     observer.begin(total, total - len(missing))
 
     def run(job: Job, watch: Callable[[Progress], None]) -> None:
-        run_job(plan, task, job, job.folder(out), engine=engine, checkpoint_every=checkpoint_every, watch=watch)
+        folder = job.folder(out)
+        (folder / FAILURE).unlink(missing_ok=True)  # of an earlier start
+        try:
+            run_job(plan, task, job, folder, engine=engine, checkpoint_every=checkpoint_every, watch=watch)
+        except Exception as error:
+            with suppress(OSError):  # written at once, for whoever watches; it is written again at the end
+                write_json(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
+            raise
 
     failures = run_jobs(missing, run, observer, parallel)
     for job in missing:
@@ -164,6 +173,12 @@ def run_sweep(
         else:
             path.unlink(missing_ok=True)
     return failures
+
+
+def _listed(plan: Plan, job: Job, out: Path) -> dict[str, Any]:
+    """Return what the list of runs says of one."""
+    folder = job.folder(out).relative_to(out).as_posix()
+    return {**asdict(job), "folder": folder, "rounds": plan.rounds_of[job.algorithm]}
 
 
 Run = Callable[[Job, Callable[[Progress], None]], None]

@@ -33,6 +33,8 @@ class Tuning(BaseModel):
     only: tuple[str, ...] = ()
     #: The seed of the candidates and of the trials' runs.
     seed: int = 0
+    #: The metric that leads, which decides the loss that trials are compared by; the plan fills it in.
+    metric: str = ""
     #: The parameters that are tuned, by label.
     parameters: dict[str, tuple[str, ...]] = {}
 
@@ -71,6 +73,7 @@ def with_parameters(
     variants: Sequence[Variant],
     settings: Mapping[str, Mapping[str, Any]],
     given: Mapping[str, Iterable[str]],
+    metric: str,
 ) -> Tuning:
     """Return the request with the parameters that are tuned for each variant; refuse one that tunes nothing.
 
@@ -88,7 +91,7 @@ def with_parameters(
             "there is nothing to tune: every parameter that would be is set already; omit --tune, or name what to tune "
             "with --tune-only, whose first trial is the value that is set"
         )
-    return request.model_copy(update={"parameters": parameters})
+    return request.model_copy(update={"parameters": parameters, "metric": request.metric or metric})
 
 
 def search_space(method: str, settings: Mapping[str, Any], only: Sequence[str] = ()) -> dict[str, SearchRange]:

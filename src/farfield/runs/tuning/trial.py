@@ -19,11 +19,6 @@ from farfield.runs.plan import Plan
 COMPLETE, DIVERGED, FAILED = "complete", "diverged", "failed"
 
 
-def compared_by(plan: Plan) -> str:
-    """Return the figure that trials are compared by: the loss by which rounds are chosen."""
-    return criterion(plan.metric)
-
-
 def trial_row(
     plan: Plan, jobs: Sequence[Job], out: Path, settings: Mapping[str, Any], errors: Mapping[Job, str]
 ) -> dict[str, Any]:
@@ -37,7 +32,7 @@ def trial_row(
         "seed": first.seed,
         "settings": dict(settings),
         "default": first.trial == 0,
-        "metric": compared_by(plan),
+        "metric": criterion(plan.tuning.metric),
         "rule": plan.tuning.by,
         "criterion": None,
     }
@@ -57,7 +52,7 @@ def trial_row(
 def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[str, Any]:
     """Choose the round as the rule would, and return the criterion there."""
     assert plan.tuning is not None
-    metric = compared_by(plan)
+    metric = plan.tuning.metric
     source = [SourceRow(r["round"], _domains(r["validation"])) for r in run.rounds() if "validation" in r]
     rows: dict[str, list[InnerRow]] = {}
     for unit, of in inner.items():
@@ -65,12 +60,12 @@ def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[s
             alone = {unit: r["inner"]} if "inner" in r else {}
             for domain, metrics in (alone | r.get("inner_domains", {})).items():
                 rows.setdefault(domain, []).append(InnerRow(r["round"], _numbers(metrics)))
-    chosen = choose(plan.tuning.by, plan.metric, source, rows)
+    chosen = choose(plan.tuning.by, metric, source, rows)
     if inner:
         by_domain = {d: next(r.metrics for r in of if r.round == chosen) for d, of in rows.items()}
     else:
         by_domain = dict(next(r.domains for r in source if r.round == chosen))
-    found = standing("source-validation", plan.metric, by_domain)  # of the chosen round, so there is one
+    found = standing("source-validation", metric, by_domain)  # of the chosen round, so there is one
     assert found is not None
     names = dict.fromkeys(name for of in by_domain.values() for name in of if name != "n")
     shared = [name for name in names if all(math.isfinite(of.get(name, math.nan)) for of in by_domain.values())]
@@ -78,7 +73,7 @@ def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[s
         "round": chosen,
         "criterion": -found[0],
         "validation": {name: fmean(of[name] for of in by_domain.values()) for name in shared},
-        "domains": {domain: of.get(metric, of["loss"]) for domain, of in by_domain.items()},
+        "domains": {domain: of.get(criterion(metric), of["loss"]) for domain, of in by_domain.items()},
     }
 
 
