@@ -15,6 +15,7 @@ from farfield.runs import estimate as module
 from farfield.runs.dry_run import dry_run
 from farfield.runs.estimate import Estimate, duration, estimate, is_long
 from farfield.runs.plan import Job, Plan, make_plan
+from farfield.runs.tuning.request import Tuning
 from tests.toy import task
 
 
@@ -93,3 +94,12 @@ def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
     with pytest.raises(UserError, match="holds another bench"):
         dry_run(task(4), {"algorithms": ["fedsgd"]}, tmp_path / "b", probe=False)
+
+
+def test_trials_of_the_tuning_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(task(4), algorithms=["fedavg", "scaffold"], seeds=1, rounds=10, tuning=Tuning(trials=5))
+    monkeypatch.setattr(module, "_times", a_run_takes(0.0, {"fedavg": 1.0, "scaffold": 1.0}))
+    found = estimate(plan, task(4), list(plan.jobs(task(4))), at_once=1)
+    assert found.trials == 5 * 2 * 4
+    assert found.seconds == pytest.approx(10 * (8 + 40))
+    assert found.sentence.startswith("8 runs and 40 trials of the tuning to go, 1 at a time: about 8 min")

@@ -42,7 +42,8 @@ from farfield.runs.bench import runs_at_once
 from farfield.runs.dry_run import dry_run
 from farfield.runs.engines import check_engine
 from farfield.runs.growing import bench_there, variants_asked
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, DEFAULT_SEEDS, Plan, folder_name
+from farfield.runs.settings import seed_numbers
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import tuning_lines
 from farfield.runs.variants import parse_variants
@@ -257,9 +258,11 @@ def bench(
                 messages.print(line, highlight=False, soft_wrap=True, markup=False)
 
     if dry:
+        first = seed_numbers(chosen.options.get("seeds", DEFAULT_SEEDS))[0] if there is None else there["seeds"][0]
+        tuning = read_request(tune, tune_by, comma_list(tune_only), seed=first)
         found = dry_run(
             loaded,
-            chosen.options,
+            {**chosen.options, "tuning": tuning},
             out,
             resume=resume,
             fresh=fresh,

@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
+from farfield.protocol.folds import inner_units
+from farfield.protocol.selection import RULES
 from farfield.report.formats import plural
 from farfield.runs.engines import LocalEngine
 from farfield.runs.plan import Job, Plan
@@ -38,6 +40,8 @@ class Estimate:
     seconds: float | None
     #: Methods that were probed.
     probed: int
+    #: Runs of the tuning that come before, as long as the others.
+    trials: int = 0
     #: Options that make the bench smaller, each with the share of the time that it would take.
     smaller: tuple[tuple[str, float], ...] = ()
 
@@ -48,7 +52,8 @@ class Estimate:
     @property
     def sentence(self) -> str:
         """Runs, time, how it was measured, and what a smaller bench would take."""
-        runs = f"{plural(self.runs, 'run')} to go, {self.at_once} at a time"
+        trials = f" and {plural(self.trials, 'trial')} of the tuning" if self.trials else ""
+        runs = f"{plural(self.runs, 'run')}{trials} to go, {self.at_once} at a time"
         if self.seconds is None:
             return f"{runs}; the time left is shown when the first are done"
         seconds = self.seconds
@@ -73,11 +78,26 @@ def estimate(plan: Plan, task: Task, jobs: Sequence[Job], at_once: int, *, probe
         smaller.append(("--seeds 1", 1 / len(plan.seeds)))
     if len(plan.fold_names) > 2 * FEW_FOLDS:
         smaller.append((f"--folds {FEW_FOLDS}", FEW_FOLDS / len(plan.fold_names)))
+    trials = _trials(plan, task) if jobs else 0
     if not seconds_of:
-        return Estimate(len(jobs), at_once, None, 0, tuple(smaller))
+        return Estimate(len(jobs), at_once, None, 0, trials, tuple(smaller))
     usual = fmean(seconds_of.values())
-    seconds = sum(seconds_of.get(job.algorithm, usual) for job in jobs) / at_once
-    return Estimate(len(jobs), at_once, seconds, len(seconds_of), tuple(smaller))
+    each = [seconds_of.get(job.algorithm, usual) for job in jobs]
+    seconds = (sum(each) + trials * fmean(each)) / at_once
+    if trials:  # one seed tunes for all, so fewer seeds save less than their share
+        smaller = [(option, share) for option, share in smaller if not option.startswith("--seeds")]
+    return Estimate(len(jobs), at_once, seconds, len(seconds_of), trials, tuple(smaller))
+
+
+def _trials(plan: Plan, task: Task) -> int:
+    """Return the runs of the tuning: so many trials per method and fold, and per inner fold where these compare."""
+    if plan.tuning is None:
+        return 0
+    inner = [
+        len(inner_units(task, plan.folds, fold)) if RULES[plan.tuning.by].needs_inner else 1 for fold in plan.fold_names
+    ]
+    tuned = sum(bool(names) for names in plan.tuning.parameters.values())
+    return plan.tuning.trials * tuned * sum(inner)
 
 
 def duration(seconds: float) -> str:
