@@ -71,11 +71,20 @@ def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> I
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
-    config = _config(plan)
-    if fresh and (out / BENCH).exists():
+    there, added = check_folder(plan, out, resume=resume, fresh=fresh)
+    if there and not fresh:
+        if added:
+            write_config(out / BENCH, _config(plan))
+        return added
+    if there:
         _remove_sweep(out)
-        write_config(out / BENCH, config)
-        return []
+    out.mkdir(parents=True, exist_ok=True)
+    write_config(out / BENCH, _config(plan))
+    return []
+
+
+def check_folder(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> tuple[bool, list[str]]:
+    """Return whether a folder holds a bench, and what the plan adds to it; refuse what does not go together."""
     if not (out / BENCH).exists():
         if out.exists() and not out.is_dir():
             raise RecordsError(f"'{out}' is a file; give a folder for --out")
@@ -83,10 +92,10 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
             raise RecordsError(f"'{out}' is not empty and holds no bench; choose another folder for --out")
         if resume:
             raise RecordsError(f"there is no bench in '{out}' to resume; omit --resume to start a new one")
-        out.mkdir(parents=True, exist_ok=True)
-        write_config(out / BENCH, config)
-        return []
-    before = read_config(out / BENCH)
+        return False, []
+    if fresh:
+        return True, []
+    before, config = read_config(out / BENCH), _config(plan)
     check_format(before, out)
     changed = conflict(before, config)
     if changed:
@@ -99,9 +108,7 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
             f"'{out}' holds this bench already; add --resume {go_on} or --fresh to replace it, or choose another --out"
         )
     check_longer(before, plan)
-    if added:
-        write_config(out / BENCH, config)
-    return added
+    return True, added
 
 
 def record_tuned(plan: Plan, out: Path) -> None:
