@@ -39,6 +39,7 @@ from farfield.runs.baseline import baseline_label
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_variants, folder_name
+from farfield.runs.references import REFERENCES
 from farfield.runs.result import BenchResult
 from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
@@ -126,6 +127,16 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    references: Annotated[
+        str | None,
+        typer.Option(
+            help=f"References that stand in the table beside the methods. Default: {','.join(REFERENCES)}.",
+            show_default=False,
+        ),
+    ] = None,
+    no_references: Annotated[
+        bool, typer.Option("--no-references", help="The methods alone, without references beside them.")
+    ] = False,
     metric: Metric = None,
     features: Features = None,
     image_size: ImageSize = None,
@@ -170,6 +181,8 @@ def bench(
     check_engine(engine, parallel)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
+    if no_references and references is not None:
+        raise UserError("--no-references takes none and --references names some; give one of the two")
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
@@ -184,6 +197,7 @@ def bench(
     name = presets.load(str(preset)).task if task is None and data is None else task
     given = {
         "algorithms": None if methods is None else parse_variants(methods),
+        "references": False if no_references else comma_list(references),
         "held_out": comma_list(held_out),
         "folds": folds,
         "seeds": None if seeds is None else seed_list(seeds),

@@ -28,6 +28,7 @@ def bench(
     task: str | Task,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     *,
+    references: bool | str | Sequence[str] = True,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
     seeds: int | Sequence[int] = 3,
@@ -61,6 +62,7 @@ def bench(
 
     `algorithms` is a list of variants (or one): names, texts such as "fedprox:mu=0.1", `farfield.method(name, …)`,
     classes and instances of methods, and dicts that give labels: `{"weak": farfield.method("fedprox", mu=0.001)}`.
+    `references` puts `prior`, `erm`, `local-only` and `fedavg` beside them: True for all, False for none, or names.
     `held_out` and `rules` are lists of names, or one name. Domains that are held out together are one entry of
     `held_out`, "a+b" or a list; `folds` deals the held-out domains out to so many groups.
     `baseline` is the label or the method that differences are to: FedAvg by default, else the first variant.
@@ -86,6 +88,7 @@ def bench(
     plan = make_plan(
         task,
         algorithms=variants,
+        references=references,
         held_out=held_out,
         folds=folds,
         seeds=seeds,
