@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from farfield.algorithms import FedAvg, register
+    from farfield.diagnose.diagnosis import diagnose
     from farfield.errors import UserError
     from farfield.models import ModelSpec
     from farfield.runs.bench import bench
+    from farfield.runs.callbacks import Callback
     from farfield.runs.result import BenchResult
     from farfield.runs.variants import method
     from farfield.tasks import Domain, Task, task_from_arrays
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 #: Where each public name is defined. The imports above say the same to type checkers and editors.
 _DEFINED_IN = {
     "BenchResult": "farfield.runs.result:BenchResult",
+    "Callback": "farfield.runs.callbacks:Callback",
     "Domain": "farfield.tasks:Domain",
     "Evaluation": "farfield.trained.evaluation:Evaluation",
     "FedAvg": "farfield.algorithms:FedAvg",
@@ -58,11 +61,13 @@ _MODULES = (
     "report",
     "runs",
     "tasks",
+    "trackers",
     "trained",
 )
 
 __all__ = [
     "BenchResult",
+    "Callback",
     "Domain",
     "Evaluation",
     "FedAvg",
@@ -70,6 +75,7 @@ __all__ = [
     "Task",
     "UserError",
     "bench",
+    "diagnose",
     "evaluate",
     "load_model",
     "method",

@@ -13,7 +13,20 @@ from farfield.cli.lazy_command import LazyCommand
 from farfield.cli.main import command_line
 
 Command = Callable[..., Any]
-NAMES = ["bench", "train", "predict", "evaluate", "report", "list", "show", "server", "client", "data", "certs"]
+NAMES = [
+    "bench",
+    "diagnose",
+    "train",
+    "predict",
+    "evaluate",
+    "report",
+    "list",
+    "show",
+    "server",
+    "client",
+    "data",
+    "certs",
+]
 SLOW = {"torch", "numpy", "scipy", "sklearn", "pandas", "pyarrow", "flwr", "ray", "pydantic", "cryptography"}
 
 

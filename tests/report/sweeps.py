@@ -68,7 +68,7 @@ def row(algorithm: str, held_out: str, seed: int, value: float | None, kind: str
     if kind == "classification":
         metrics = {"accuracy": value, "macro_f1": value, "loss": 0.5, "auroc": 0.75, "ece": 0.1, "brier": 0.2}
     else:
-        metrics = {"loss": value, "mae": None if value is None else value / 2, "r2": 0.5}
+        metrics = {"rmse": value, "loss": _squared(value), "mae": None if value is None else value / 2, "r2": 0.5}
     best = dict(metrics)
     if value is not None and kind == "classification":
         best["accuracy"] = value + 0.01
@@ -104,7 +104,7 @@ def curve(
     algorithm: str, held_out: str, seed: int, value: float | None, kind: str = "classification", rounds: int = 20
 ) -> Curve:
     """Held-out values that come half way in round 10; validation is a tenth higher."""
-    metric = "accuracy" if kind == "classification" else "loss"
+    metric = "accuracy" if kind == "classification" else "rmse"
 
     def at(r: int) -> float | None:
         return None if value is None else value * (0.5 if r == 10 else 1.0)
@@ -117,3 +117,7 @@ def curve(
     ]
     target: list[tuple[int, dict[str, Any]]] = [(r, {metric: at(r)}) for r in (10, rounds)]
     return Curve(algorithm, held_out, seed, recorded, target)
+
+
+def _squared(value: float | None) -> float | None:
+    return None if value is None else value**2

@@ -8,7 +8,7 @@ import pytest
 
 from farfield.report.curves import difference_intervals, held_out_curves, validation_curves
 from farfield.report.plots import WIDTH, Interval, Range, Series, colour, curves, differences
-from farfield.report.svg import Scale, apart, nice_ticks, round_ticks, shortened, tick_label
+from farfield.report.svg import Scale, apart, nice_ticks, round_ticks, tick_label, wrapped
 from farfield.report.tables import result_table
 from tests.report.sweeps import sweep
 
@@ -19,7 +19,7 @@ def drawn(series: list[Series], axis: Range | None = None) -> ElementTree.Elemen
     axis = axis or Range.of([series])
     assert axis is not None
     text = curves(series, axis, title="t", x_label="round", y_label="accuracy, %", metric="accuracy", identity="p")
-    return ElementTree.fromstring(text)
+    return ElementTree.fromstring(text.svg)
 
 
 def points(path: ElementTree.Element) -> list[tuple[float, float]]:
@@ -40,9 +40,9 @@ def tick_y(root: ElementTree.Element, label: str) -> float:
 def test_a_curve_meets_the_grid_line_of_its_value() -> None:
     root = drawn([Series("fedavg", 0, ((1, 20.0), (5, 40.0), (9, 60.0)))], Range((0.0, 20.0, 40.0, 60.0)))
     ((x1, y1), (x2, y2), (x3, y3)) = points(curve_paths(root)[0])
-    assert (y1, y2, y3) == pytest.approx((tick_y(root, "20"), tick_y(root, "40"), tick_y(root, "60")), abs=0.01)
+    assert (y1, y2, y3) == pytest.approx((tick_y(root, "20"), tick_y(root, "40"), tick_y(root, "60")), abs=0.06)
     assert y1 > y2 > y3
-    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.02)
+    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.11)
     assert x1 == 46.0
 
 
@@ -50,7 +50,7 @@ def test_a_round_stands_above_its_tick() -> None:
     root = drawn([Series("m", 1, ((2, 1.0), (4, 2.0), (10, 3.0)))])
     x_of = {t.text: float(t.get("x", "nan")) for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "middle"}
     path = points(curve_paths(root)[0])
-    assert [x for x, _ in path] == pytest.approx([x_of["2"], x_of["4"], x_of["10"]], abs=0.01)
+    assert [x for x, _ in path] == pytest.approx([x_of["2"], x_of["4"], x_of["10"]], abs=0.06)
 
 
 def test_a_band_encloses_its_curve() -> None:
@@ -58,7 +58,7 @@ def test_a_band_encloses_its_curve() -> None:
     root = drawn([Series("m", 1, ((1, 20.0), (2, 30.0)), band)], Range((0.0, 20.0, 40.0)))
     area = next(p for p in root.iter(f"{SVG}path") if p.get("fill-opacity"))
     y = Scale(0.0, 40.0, tick_y(root, "0"), tick_y(root, "40"))
-    assert [at for _, at in points(area)] == pytest.approx([y(30), y(40), y(20), y(10)], abs=0.01)
+    assert [at for _, at in points(area)] == pytest.approx([y(30), y(40), y(20), y(10)], abs=0.06)
 
 
 def test_plots_say_what_they_show() -> None:
@@ -72,46 +72,46 @@ def test_plots_say_what_they_show() -> None:
 def test_names_at_the_ends_keep_apart_and_inside() -> None:
     series = [Series(f"method-{i}", i, ((1, 50.0), (2, 70.0 + 0.01 * i))) for i in range(8)]
     root = drawn(series)
-    ys = sorted(float(t.get("y", "nan")) for t in root.iter(f"{SVG}text") if t.get("class") == "name")
+    ys = sorted(
+        float(line.get("y", "nan"))
+        for t in root.iter(f"{SVG}text")
+        if t.get("class") == "name"
+        for line in t.iter(f"{SVG}tspan")
+    )
     assert min(b - a for a, b in pairwise(ys)) >= 16 - 0.02
     assert ys[0] > 0
     assert ys[-1] < float((root.get("viewBox") or "").split()[3])
 
 
-def test_a_long_name_is_shortened_and_kept_in_full_as_title() -> None:
-    name = "a-method-with-a-very-long-name"
-    root = drawn([Series(name, 1, ((1, 1.0), (2, 2.0)))])
-    label = next(t for t in root.iter(f"{SVG}text") if t.get("class") == "name")
-    assert label.text == "a-metho…ng-name"
-    assert label.findtext(f"{SVG}title") == name
+def shown_names(root: ElementTree.Element) -> list[str]:
+    """The names of a plot as a reader puts their lines together."""
+    names = [t for t in root.iter(f"{SVG}text") if t.get("class") == "name"]
+    return ["".join(line.text or "" for line in t.iter(f"{SVG}tspan")) for t in names]
 
 
-def test_long_names_that_start_alike_stay_apart_in_both_figures() -> None:
-    names = ["fediir+fedomg:kappa=0.2", "fediir+fedomg:kappa=0.5", "fedavg"]
+def test_long_names_are_wrapped_in_both_figures_and_never_cut() -> None:
+    names = ["fediir+fedomg:kappa=0.2", "fediir+fedomg:kappa=0.5", "fedavg", "x" * 60]
     curves = drawn([Series(name, i, ((1, 1.0), (2, 2.0 + i))) for i, name in enumerate(names)])
     dots = ElementTree.fromstring(
         differences([Interval(n, 1.0, 0.5, 1.5) for n in names], title="t", x_label="x", metric="loss", identity="d")
     )
     for root in (curves, dots):
-        shown = [t.text for t in root.iter(f"{SVG}text") if t.get("class") == "name"]
-        assert sorted(map(str, shown)) == ["fedavg", "fediir+…ppa=0.2", "fediir+…ppa=0.5"]
+        assert sorted(shown_names(root)) == sorted(names)
 
 
 @pytest.mark.parametrize(
-    ("names", "short"),
+    ("name", "lines"),
     [
-        (["a" * 15, "b" * 16], ["a" * 15, "bbbbbbb…bbbbbbb"]),
-        (["start-1-of-a-long-tail", "start-2-of-a-long-tail"], ["start-1…ng-tail", "start-2…ng-tail"]),
-        (["long-head-and-01-a-tail", "long-head-and-02-a-tail"], ["long-h…1-a-tail", "long-h…2-a-tail"]),
-        (["x" * 20 + "1" + "y" * 20, "x" * 20 + "2" + "y" * 20], ["xxxxxxxxxx… (1)", "xxxxxxxxxx… (2)"]),
-        (
-            ["x" * 20 + "1" + "y" * 20, "short", "x" * 20 + "2" + "y" * 20],
-            ["xxxxxxxxxx… (1)", "short", "xxxxxxxxxx… (3)"],
-        ),
+        ("short", ["short"]),
+        ("", [""]),
+        ("fediir+fedomg:kappa=0.2", ["fediir+fedomg:", "kappa=0.2"]),
+        ("St. Mary's hospital of the north", ["St. Mary's", "hospital of the", "north"]),
+        ("x" * 20, ["x" * 16, "x" * 4]),
+        ("a\x00b", ["ab"]),
     ],
 )
-def test_names_are_shortened_in_the_middle_and_never_to_the_same(names: list[str], short: list[str]) -> None:
-    assert shortened(names, 15) == dict(zip(names, short, strict=True))
+def test_a_name_is_broken_where_its_words_end(name: str, lines: list[str]) -> None:
+    assert wrapped(name, 16) == lines
 
 
 def test_a_name_with_control_characters_still_gives_xml() -> None:
@@ -128,7 +128,7 @@ def test_a_wide_range_of_losses_is_drawn_by_powers_of_ten() -> None:
     assert axis == Range((0.1, 1.0, 10.0, 100.0, 1000.0), log=True)
     root = drawn([Series("m", 1, ((1, 1000.0), (2, 10.0)))], axis)
     (_, top), (_, middle) = points(curve_paths(root)[0])
-    assert (top, middle) == pytest.approx((tick_y(root, "1000"), tick_y(root, "10")), abs=0.01)
+    assert (top, middle) == pytest.approx((tick_y(root, "1000"), tick_y(root, "10")), abs=0.06)
 
 
 def test_nothing_to_draw_has_no_range() -> None:
@@ -177,7 +177,7 @@ def test_curves_are_averaged_over_domains_with_a_band_over_seeds() -> None:
 
 def test_a_round_in_which_a_run_diverged_is_not_averaged() -> None:
     of = sweep({"fedavg": {"x": [2.0], "y": [3.0]}, "fedprox": {"x": [2.0], "y": [None]}}, "regression")
-    of.curves[0].target.append((30, {"loss": 1.0}))
+    of.curves[0].target.append((30, {"rmse": 1.0}))
     assert [s.name for s in held_out_curves(of)] == ["fedavg"]
     assert held_out_curves(of)[0].points == ((10, 1.25), (20, 2.5))
     assert held_out_curves(of)[0].band == ()
@@ -209,3 +209,5 @@ def test_labels_move_as_little_as_they_must() -> None:
     assert apart([58, 42], 16, 0, 100) == [58, 42]
     assert apart([99, 99], 16, 0, 100) == [84, 100]
     assert apart([], 16, 0, 100) == []
+    # Sizes 10, 30 and 10: the middle one keeps 20 from both neighbours.
+    assert apart([50, 50, 50], [10, 30, 10], 0, 100) == [30, 50, 70]

@@ -104,7 +104,8 @@ def test_accuracy_is_printed_in_percent_with_one_decimal() -> None:
     prox = next(row for row in text.splitlines() if row.startswith("fedprox")).split()
     assert prox == ["fedprox", "72.0", "+2.0", "within", "chance", "63.0", "63.0", "72.0", "81.0"]
     below = text.splitlines()[next(i for i, row in enumerate(text.splitlines()) if row.startswith("fedprox")) + 1]
-    assert below.split() == ["±22.4", "[−0.5,", "4.5]", "p", "0.074", "on", "art", "±14.1", "±0.0", "±14.1"]
+    assert below.split()[:5] == ["±22.4", "[−0.5,", "4.5]", "p", "0.074,"]
+    assert below.split()[-5:] == ["on", "art", "±14.1", "±0.0", "±14.1"]
 
 
 def test_six_domains_fit_in_a_hundred_columns() -> None:
@@ -147,12 +148,12 @@ def test_in_a_regression_less_is_better() -> None:
     losses = {"fedavg": {"a": [2.0], "b": [3.0], "c": [4.0]}, "fedprox": {"a": [1.0], "b": [1.9], "c": [2.8]}}
     results = table(sweep(losses, "regression"))
     prox = line(results, "fedprox")
-    assert (results.metric, results.higher_is_better) == ("loss", False)
+    assert (results.metric, results.higher_is_better) == ("rmse", False)
     assert prox.difference is not None
     assert prox.difference.mean == pytest.approx(-1.1)
     assert prox.difference.verdict == "better"
     assert (prox.worst_domain, prox.worst) == ("c", pytest.approx(2.8))
-    assert results.grid().title.startswith("mean squared error on held-out domains (lower is better)")
+    assert results.grid().title.startswith("root mean squared error on held-out domains (lower is better)")
     assert "| fedprox | 1.900 ±2.236 | −1.100 [−1.348, −0.852] | better p 0.003 | 2.800 on c |" in results.markdown()
 
 
@@ -225,7 +226,7 @@ def test_a_diverged_run_stays_visible() -> None:
     assert prox.overall is not None
     assert math.isnan(prox.overall.mean)
     assert prox.worst_domain == "x"
-    assert "fedprox diverged on x: its loss is not a finite number." in results.notes()
+    assert "fedprox diverged on x: its rmse is not a finite number." in results.notes()
     assert "not finite" in printed(results.render())
 
 

@@ -13,6 +13,7 @@ from farfield.runs.settings import PlanError
 from tests.toy import task
 
 
+@pytest.mark.with_references
 def test_a_bench_has_the_references_beside_what_was_asked_for(tmp_path: Path) -> None:
     result = ff.bench(task(), "fedprox", held_out="c", seeds=1, rounds=1, parallel=1, out=tmp_path / "b")
     assert [row["algorithm"] for row in result.rows] == ["fedprox", *REFERENCES]

@@ -144,7 +144,7 @@ def cells_in(path: Path, separator: str, cells: list[str]) -> Task:
 def test_a_comma_that_may_part_thousands_is_no_decimal_sign_by_itself(tmp_path: Path, separator: str) -> None:
     task = cells_in(tmp_path / "t.csv", separator, ["950", "1,200", "12,345"])
     assert isinstance(task.preparation, TablePreparation)
-    assert task.preparation.columns[0].levels == ("1,200", "12,345", "950")
+    assert task.preparation.columns[0].levels == ("950", "1,200", "12,345")
     assert "thousands apart, such as '1,200' in row 2" in task.notes[0]
     one_more = cells_in(tmp_path / "u.csv", separator, ["950", "1,200", "12,345", "0,5"])
     assert sorted({float(v) for d in one_more.domains for v in d.x[:, 0]}) == [0.5, 1.2, 12.345, 950.0]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from farfield.algorithms import use
-from farfield.cli.console import messages, output
+from farfield.cli.bench_output import print_interrupted, print_result
+from farfield.cli.console import messages
 from farfield.cli.data_options import (
     Categorical,
     Data,
@@ -33,14 +31,14 @@ from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
+from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.errors import UserError
 from farfield.runs import presets
-from farfield.runs.baseline import baseline_label
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, check_variants, folder_name
+from farfield.runs.growing import bench_there, variants_asked
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
 from farfield.runs.references import REFERENCES
-from farfield.runs.result import BenchResult
 from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.open_task import has_image_files
@@ -169,12 +167,29 @@ def bench(
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between evaluations.")] = None,
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs; a new one under runs/ by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the bench in --out.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the bench in --out. Methods, seeds, held-out domains and rounds that it does not have are "
+            "added; what is not given stays.",
+        ),
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the bench in --out, if there is one.")] = False,
+    diagnose: Annotated[
+        bool | None,
+        typer.Option(
+            "--diagnose/--no-diagnose",
+            help="Write how the domains differ to diagnosis.json, as 'farfield diagnose --quick'; nothing is selected "
+            "by it. Default: unless the bench is very short.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write one row per run to this file.")] = None,
     use_file: Annotated[
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
     ] = None,
+    track: Track = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
@@ -186,6 +201,7 @@ def bench(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
+    callbacks = make_trackers(track)
     methods = None if algorithms is None else ",".join(algorithms)
     for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
@@ -217,8 +233,14 @@ def bench(
     }
     own_rows = preset is None or _own_rows(presets.load(preset), name, data)
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
-    variants = check_variants(chosen.options.get("algorithms"), chosen.settings)  # before data is read for them
-    baseline_label(chosen.options.get("baseline"), variants)
+    there = bench_there(out) if resume and out is not None else None
+    variants_asked(  # before data is read for them
+        there,
+        chosen.options.get("algorithms"),
+        chosen.settings,
+        chosen.options.get("baseline"),
+        chosen.options.get("references"),
+    )
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))
@@ -229,9 +251,11 @@ def bench(
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
             messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
+            for label, why in plan.left_out.items():
+                messages.print(f"{label} is left out: {why}", highlight=False, soft_wrap=True, markup=False)
 
     try:
-        with SweepDisplay(messages, quiet) as display:
+        with callback_warnings(), SweepDisplay(messages, quiet) as display:
             result = run_bench(
                 loaded,
                 **chosen.options,
@@ -243,21 +267,19 @@ def bench(
                 resume=resume,
                 fresh=fresh,
                 ready=ready,
+                tell=lambda sentence: messages.print(sentence, highlight=False, soft_wrap=True, markup=False),
                 observer=display,
+                callbacks=callbacks,
                 metric=metric,
+                diagnose=diagnose,
             )
     except KeyboardInterrupt:
-        messages.print(
-            f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
+        print_interrupted(folder)
         raise typer.Exit(130) from None
     page = result.report()
     if json_file is not None:
         result.json(json_file)
-    _print(result, page, time.monotonic() - started)
+    print_result(result, page, time.monotonic() - started)
     if result.failures or result.sweep.missing:
         raise typer.Exit(1)
 
@@ -276,19 +298,3 @@ def _model_line(plan: Plan) -> str:
     shape = " × ".join(map(str, plan.model.input_shape))
     augmented = "" if plan.augment == NONE else f"; augmentation: {plan.augment}"
     return f"model: {presets.describe_network(plan.model.model_dump())}, on examples of {shape}{augmented}"
-
-
-def _print(result: BenchResult, page: Path, seconds: float) -> None:
-    output.print(result.results().render(output.width))
-    runs = len(result.rows)
-    output.print(f"{runs} runs in {seconds:.0f} s; report: {page}", highlight=False, soft_wrap=True, markup=False)
-    for failure in result.failures:
-        run = f"{failure['algorithm']}, {failure['held_out']} held out, seed {failure['seed']}: {failure['error']}"
-        messages.print(f"[red]failed[/] {escape(run)}", highlight=False, soft_wrap=True)
-
-
-def _resume_command(folder: Path) -> str:
-    """The command that was typed, so changed that it resumes."""
-    arguments = [a for a in sys.argv[1:] if a not in ("--resume", "--fresh")]
-    named = any(a == "--out" or a.startswith("--out=") for a in arguments)
-    return shlex.join(["farfield", *arguments, *([] if named else ["--out", str(folder)]), "--resume"])

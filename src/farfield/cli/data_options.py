@@ -15,6 +15,7 @@ from farfield.cli.console import messages
 from farfield.diagnose.data_summary import summarise
 from farfield.errors import UserError
 from farfield.report.data_table import data_grid
+from farfield.report.folded_notes import folded
 from farfield.report.formats import printable
 from farfield.runs.settings import check_weights
 from farfield.tasks import Task, describe, load_table
@@ -131,7 +132,7 @@ def find_task(
 
 def print_notes(notes: Sequence[str]) -> None:
     """Print what must be said of data, one line per note."""
-    for note in notes:
+    for note in folded(notes):
         messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
 
 

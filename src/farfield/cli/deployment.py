@@ -20,6 +20,7 @@ FederationPath = Annotated[Path, typer.Argument(metavar="FEDERATION", help="The 
 _QUESTIONS = {
     "describe": "the site's schema",
     "statistics": "statistics of the columns",
+    "moments": "moments and a linear head, for the diagnosis",
     "measure": "figures of the model on this site's rows",
 }
 _STYLES = {"measured": "bold", "refused": "red", "turned-away": "red", "event": "yellow", "left": "yellow"}

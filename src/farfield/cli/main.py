@@ -25,6 +25,12 @@ COMMANDS = (
         "Compare methods on domains they never saw: leave one domain out, for every method, domain and seed.",
     ),
     (
+        "diagnose",
+        "farfield.cli.diagnose:diagnose",
+        "Describe the shift between the domains, before training: what differs, what it means, which methods it speaks "
+        "for.",
+    ),
+    (
         "train",
         "farfield.cli.train:train",
         "Train one method on all domains and write a model folder: weights and a card.",

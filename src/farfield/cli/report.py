@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from farfield.cli.bench_output import print_provisional
 from farfield.cli.console import output
 from farfield.cli.option_values import Metric
 from farfield.cli.output_file import check_output
@@ -29,4 +30,5 @@ def report(
     page = result.report(to)
     if result.rows:
         output.print(result.results(rule).render(output.width))
+    print_provisional(result.sweep)
     output.print(f"report: {page}", highlight=False, soft_wrap=True)

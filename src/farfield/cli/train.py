@@ -31,6 +31,7 @@ from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import communication_list, parse_settings
 from farfield.cli.progress import Heartbeat, bars, figures
+from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.runs.plan import check_one_variant
 from farfield.runs.rounds import Progress as RunProgress
 from farfield.trained.model_folder import load_model
@@ -75,10 +76,12 @@ def train(
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the training in --out.")] = False,
     use_file: Annotated[list[Path] | None, typer.Option("--use", help="A Python file that registers methods.")] = None,
+    track: Track = None,
 ) -> None:
     """Train one method on all domains and write a model folder: weights and a card."""
     for path in use_file or []:
         use(path)
+    callbacks = make_trackers(track)
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     given = parse_settings(settings or [])
     variant = check_one_variant(["fedavg"] if algorithms is None else algorithms, given)  # before data is read for it
@@ -95,24 +98,26 @@ def train(
         bar.update(line, total=progress.rounds, completed=progress.round, figures=figures(progress))
 
     try:
-        folder = train_model(
-            loaded,
-            variant,
-            out,
-            rounds=rounds,
-            communications=communication_list(communications),
-            seed=seed,
-            partition=partition,
-            clients=clients,
-            cohort=cohort,
-            settings=given,
-            engine=engine,
-            workers=workers,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            ready=lambda plan: print_reading(replace(loaded, notes=plan.notes), ()),
-            watch=watch,
-        )
+        with callback_warnings():
+            folder = train_model(
+                loaded,
+                variant,
+                out,
+                rounds=rounds,
+                communications=communication_list(communications),
+                seed=seed,
+                partition=partition,
+                clients=clients,
+                cohort=cohort,
+                settings=given,
+                engine=engine,
+                workers=workers,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                ready=lambda plan: print_reading(replace(loaded, notes=plan.notes), ()),
+                watch=watch,
+                callbacks=callbacks,
+            )
     except KeyboardInterrupt:
         messages.print(f"\ninterrupted; to go on, give the same command with --resume (--out {out})", highlight=False)
         raise typer.Exit(130) from None

@@ -11,6 +11,7 @@ quorum = 0.5                   # share of the asked sites that must answer in ti
 deadline = 600                 # seconds that a phase may take
 evaluate_every = 1             # rounds between evaluations; left out, 1
 cohort = 2                     # training sites in a round; left out, all of them
+diagnose = true                # sites tell moments and a linear head before training; left out, they do not
 [set]                          # settings of the method and the model, as after --set
 lr = 0.05
 model.hidden = [32]
@@ -104,6 +105,8 @@ class FederationFile(BaseModel):
     deadline: float = Field(600.0, gt=0)
     evaluate_every: int | None = Field(None, ge=1)
     cohort: int | None = Field(None, ge=1)
+    #: Whether training sites tell moments of their features, from which the shift between them is described.
+    diagnose: bool = False
     #: Settings by their full names: `lr`, `fedprox.mu`, `model.hidden`.
     settings: Annotated[dict[str, Any], BeforeValidator(_flat)] = Field(default_factory=dict, alias="set")
 

@@ -32,9 +32,9 @@ from farfield.math.not_called_yet.linear_sem import (
     population_risk,
 )
 from farfield.math.not_called_yet.masks import and_mask, masked_mean, sand_mask, sign_agreement
-from farfield.math.not_called_yet.shift import gradient_cosines, prediction_disagreement, proxy_a_distance
 from farfield.math.proximal import proximal_penalty
 from farfield.math.server_step import adam_step, sgd_step, yogi_step
+from farfield.math.shift import gradient_cosines, prediction_disagreement, proxy_a_distance
 
 __all__ = [
     "Fairness",

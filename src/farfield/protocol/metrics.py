@@ -23,14 +23,17 @@ Integers = NDArray[np.int64]
 #: Which way each metric improves.
 HIGHER_IS_BETTER: dict[str, bool] = {
     "accuracy": True,
+    "balanced_accuracy": True,
     "macro_f1": True,
     "loss": False,
+    "balanced_loss": False,
     "auroc": True,
     "average_precision": True,
     "ece": False,
     "brier": False,
-    "r2": True,
+    "rmse": False,
     "mae": False,
+    "r2": True,
     "variance": False,
     "entropy": True,
 }

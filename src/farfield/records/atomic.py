@@ -76,13 +76,16 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSONL file; lines that were cut short by a kill are passed over."""
+    """The rows of a JSONL file; lines that were cut short by a kill, or hold no row, are passed over."""
     if not path.exists():
         return
     with open(path, "rb") as file:
         for line in file:
+            row = None
             with suppress(ValueError):
-                yield json.loads(line)
+                row = json.loads(line)
+            if isinstance(row, dict):
+                yield row
 
 
 def keep_rows_until(path: Path, last_round: int) -> None:

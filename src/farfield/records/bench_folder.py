@@ -17,8 +17,12 @@ BENCH = "bench.toml"
 FORMAT = 3
 #: The summary of the data that was read; a bench of an older version has none.
 DATA = "data.json"
+#: How the domains differ; a short bench has none.
+DIAGNOSIS = "diagnosis.json"
 #: In a run's folder: the numbers by which its rows were prepared.
 PREPARATION = "preparation.json"
+#: A folder: what trackers keep with the bench.
+TRACKERS = "trackers"
 #: In a run's folder: why the run failed.
 FAILURE = "failure.json"
 

@@ -138,7 +138,7 @@ class RunFolder:
         append_row(self.path / EVENTS, row)
 
     def rounds(self) -> list[dict[str, Any]]:
-        return list(read_rows(self.path / ROUNDS))
+        return [row for row in read_rows(self.path / ROUNDS) if isinstance(row.get("round"), int)]
 
     def events(self) -> list[dict[str, Any]]:
         return list(read_rows(self.path / EVENTS))
@@ -169,6 +169,12 @@ class RunFolder:
 
     def latest_checkpoint(self) -> Checkpoint | None:
         return next(self.checkpoints(), None)
+
+    def drop_checkpoint(self, round: int) -> None:
+        """Forget the checkpoint of a round, so that the run goes on from the one before."""
+        for path in self._checkpoints():
+            if int(path.stem.split("-")[1]) == round:
+                path.unlink()
 
     def resumable(self) -> Checkpoint | None:
         """The newest checkpoint whose rounds are all recorded: rows that a crash has lost are computed again."""

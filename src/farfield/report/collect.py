@@ -71,19 +71,28 @@ def collect(folder: Path, purpose: str) -> Sweep:
     looks = count_look(folder, purpose)
     rows, curves, failures, events = [], [], [], []
     found = 0
+    damaged: list[str] = []
+    rounds_of = plan.get("rounds_of", {})  # a bench to which rounds are being added has runs that are too short
     for path in _run_folders(folder / "runs"):
         run = RunFolder(path)
-        config = run.config
+        try:
+            config, result = run.config, run.result
+        except (RecordsError, ValueError) as error:
+            damaged.append(f"the run in '{path.relative_to(folder)}' cannot be read and is left out: {error}")
+            continue
+        if config.get("algorithm") not in plan["algorithms"] or config.get("seed") not in plan["seeds"]:
+            damaged.append(f"the run in '{path.relative_to(folder)}' is not in the plan and is left out")
+            continue
         fold, group = config["held_out"], config.get("group") or [config["held_out"]]
         identity = {"algorithm": config["algorithm"], "seed": config["seed"], "fold": fold}
         if config.get("inner") is not None:
-            if run.result is None:
-                error = f"inner run without '{config['inner']}': {_failure(path)}"
-                failures += [{**identity, "held_out": domain, "error": error} for domain in group]
+            if result is None:
+                why = f"inner run without '{config['inner']}': {_failure(path)}"
+                failures += [{**identity, "held_out": domain, "error": why} for domain in group]
             continue
         found += 1
         events += [{**identity, "held_out": fold, **event} for event in run.events()]
-        if run.result is None:
+        if result is None or result["rounds"] < rounds_of.get(identity["algorithm"], 0):
             failures += [{**identity, "held_out": domain, "error": _failure(path)} for domain in group]
             continue
         rounds = _rounds(plan, run)
@@ -96,9 +105,10 @@ def collect(folder: Path, purpose: str) -> Sweep:
             except ValueError as error:  # a run that diverged has no round to choose
                 failures.append({**of, "error": str(error)})
             else:
-                made = {**_made_with(plan, curve), **run.result, "fold_domains": len(group)}
+                made = {**_made_with(plan, curve), **result, "fold_domains": len(group)}
                 rows.append({**made, **of, "selection": selection})
     expected = len(plan["algorithms"]) * len(plan.get("folds") or plan["held_out"]) * len(plan["seeds"])
+    plan = {**plan, "notes": [*plan.get("notes", ()), *damaged]}
     order = {name: i for i, name in enumerate(plan["algorithms"])}
     domains = {name: i for i, name in enumerate(plan["held_out"])}
     rows.sort(key=lambda r: (order[r["algorithm"]], domains[r["held_out"]], r["seed"]))

@@ -39,8 +39,8 @@ class Completeness:
             return ""
         failed = f", {self.failed:,} failed or stopped halfway" if self.failed else ""
         return (
-            f"{self.done:,} of {plural(self.runs, 'run')} are done{failed}; {self.domains_done:,} of "
-            f"{plural(self.domains, 'held-out domain')} are complete: read this as provisional."
+            f"{self.done:,} of {plural(self.runs, 'run')} {_are(self.runs)} done{failed}; {self.domains_done:,} of "
+            f"{plural(self.domains, 'held-out domain')} {_are(self.domains)} complete: read this as provisional."
         )
 
 
@@ -64,6 +64,10 @@ def completeness(
         domains_done=sum(of_domain.get(name, 0) >= each for name in plan["held_out"]),
         domains_begun=len(of_domain),
     )
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _run(row: Mapping[str, Any]) -> tuple[str, str, int]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from statistics import fmean, stdev
+from dataclasses import replace
+from statistics import fmean
 
-from farfield.protocol.metrics import headline
+import numpy as np
+
 from farfield.report.collect import Curve, Sweep
-from farfield.report.metric_values import baseline_of
+from farfield.report.metric_values import baseline_of, leading_metric, usual_metric, value_in
 from farfield.report.plots import Interval, Series, plot_value
 from farfield.report.result_table import ResultTable
 
 #: What one run shows at each evaluated round.
 Reading = Callable[[Curve, str], dict[int, float]]
-
-
-#: What clients measure on their validation rows.
-VALIDATED = ("accuracy", "loss")
 
 
 def held_out_curves(sweep: Sweep, metric: str | None = None) -> list[Series]:
@@ -48,26 +46,62 @@ def difference_intervals(table: ResultTable) -> list[Interval]:
     ]
 
 
+def prior_intervals(table: ResultTable) -> list[Interval]:
+    """The differences of a result table's methods to `prior` in plot units, each with the bound of its test."""
+    rows = []
+    for line in table.lines:
+        of = line.over_prior
+        if of is None or not math.isfinite(of.mean):
+            continue
+        mean = plot_value(table.metric, of.mean)
+        bound = mean if of.bound is None else plot_value(table.metric, of.bound)
+        low, high = (None, None) if of.bound is None else (min(mean, bound), max(mean, bound))
+        rows.append(Interval(line.algorithm, mean, low, high, (), of.better))
+    return rows
+
+
 def styles(algorithms: list[str], baseline: str | None) -> dict[str, int]:
     """A fixed style per variant: the baseline has its own, whatever its place in the plan."""
     others = [name for name in algorithms if name != baseline]
     return {**({} if baseline is None else {baseline: 0}), **{name: i + 1 for i, name in enumerate(others)}}
 
 
+def cost_curves(sweep: Sweep, metric: str, key: str, unit: float) -> list[Series]:
+    """A metric on held-out domains against what was spent until then: `key` of a run's result, divided by `unit`.
+
+    Records hold a run's cost as a whole. It is spread evenly over the rounds, which is exact where every round has as
+    many clients. Methods whose runs do not say the cost are left out.
+    """
+    spent: dict[str, list[float]] = {}
+    for row in sweep.runs:
+        total = sum(row[part] for part in key.split("+")) if all(part in row for part in key.split("+")) else None
+        if total:
+            spent.setdefault(row["algorithm"], []).append(total / unit / row["rounds"])
+    result = []
+    for series in held_out_curves(sweep, metric):
+        if series.name in spent:
+            # Undo the common width of the rounds, then price each round.
+            price = fmean(spent[series.name]) * _rounds_of(sweep, series.name) / sweep.plan["rounds"]
+            result.append(replace(series, points=tuple((r * price, y) for r, y in series.points), band=()))
+    return result
+
+
+def _rounds_of(sweep: Sweep, name: str) -> int:
+    return int(sweep.plan.get("rounds_of", {}).get(name, sweep.plan["rounds"]))
+
+
 def _series(sweep: Sweep, reading: Reading, asked: str | None) -> list[Series]:
-    usual = headline(sweep.plan["kind"])
-    metric = asked or usual
+    usual, metric = usual_metric(sweep.plan), asked or leading_metric(sweep.plan)
+    values = [(c, reading(c, metric)) for c in sweep.curves]
     # A domain may not define another metric at all (AUROC with one class only), and then no method has it there.
-    defined = {c.held_out for c in sweep.curves if metric == usual or reading(c, metric)}
+    defined = {c.held_out for c, of in values if metric == usual or of}
     style = styles(sweep.plan["algorithms"], baseline_of(sweep.plan))
     result = []
     for name in sweep.plan["algorithms"]:
-        of = [c for c in sweep.curves if c.algorithm == name and c.held_out in defined]
-        runs = {(c.held_out, c.seed): reading(c, metric) for c in of}
+        runs = {(c.held_out, c.seed): of for c, of in values if c.algorithm == name and c.held_out in defined}
         if runs:
             # A method that makes many more rounds at equal local steps is drawn over the same width.
-            scale = sweep.plan["rounds"] / sweep.plan.get("rounds_of", {}).get(name, sweep.plan["rounds"])
-            result.append(_average(name, style[name], runs, metric, scale))
+            result.append(_average(name, style[name], runs, metric, sweep.plan["rounds"] / _rounds_of(sweep, name)))
     return [s for s in result if s.points]
 
 
@@ -78,28 +112,33 @@ def _average(name: str, style: int, runs: dict[tuple[str, int], dict[int, float]
     Seeds that lack a domain are left out of the spread for the same reason.
     """
     domains = sorted({domain for domain, _ in runs})
+    rounds = sorted(set.intersection(*(set(run) for run in runs.values())))
+    table = {key: np.array([run[r] for r in rounds]) for key, run in runs.items()}
+    by_domain = [np.mean([of for (domain, _), of in table.items() if domain == name], axis=0) for name in domains]
+    mean = np.mean(by_domain, axis=0)
+    points = tuple((r * scale, plot_value(metric, float(y))) for r, y in zip(rounds, mean, strict=True))
     seeds = sorted({seed for _, seed in runs})
     whole = [seed for seed in seeds if all((domain, seed) in runs for domain in domains)]
-    rounds = sorted(set.intersection(*(set(run) for run in runs.values())))
-    points, band = [], []
-    for r in rounds:
-        mean = fmean(fmean(run[r] for key, run in runs.items() if key[0] == domain) for domain in domains)
-        points.append((r * scale, plot_value(metric, mean)))
-        if len(whole) > 1:
-            spread = stdev(fmean(runs[domain, seed][r] for domain in domains) for seed in whole)
-            band.append((r * scale, plot_value(metric, mean - spread), plot_value(metric, mean + spread)))
-    return Series(name, style, tuple(points), tuple(band))
+    if len(whole) < 2:
+        return Series(name, style, points)
+    spread = np.std([np.mean([table[d, seed] for d in domains], axis=0) for seed in whole], axis=0, ddof=1)
+    band = tuple(
+        (r * scale, plot_value(metric, float(y - half)), plot_value(metric, float(y + half)))
+        for r, y, half in zip(rounds, mean, spread, strict=True)
+    )
+    return Series(name, style, points, band)
 
 
 def _held_out(curve: Curve, metric: str) -> dict[int, float]:
-    return _finite({r: metrics.get(metric) for r, metrics in curve.target})
+    return _finite({r: value_in(metrics, metric) for r, metrics in curve.target})
 
 
 def _validation(curve: Curve, metric: str) -> dict[int, float]:
     by_round: dict[int, float | None] = {}
     for row in curve.rounds:
-        values = [domain.get(metric) for domain in row.get("validation", {}).values()]
-        by_round[row["round"]] = fmean(values) if values and None not in values else None
+        values = [value_in(domain, metric) for domain in row.get("validation", {}).values()]
+        known = [value for value in values if value is not None]
+        by_round[row["round"]] = fmean(known) if known and len(known) == len(values) else None
     return _finite(by_round)
 
 

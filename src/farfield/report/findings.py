@@ -1,17 +1,47 @@
-"""What a bench found, in plain words: computed from the result table, and no bolder than it."""
+"""What a bench found, in plain words: the same sentences for console, page and JSON, and no bolder than the table.
+
+Two questions are answered: which method should I use, and how well will it do at a new site? No maximum is crowned
+that lies within chance.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farfield.protocol.selection import RULES
 from farfield.report.collect import Sweep
-from farfield.report.formats import is_percent, listed, metric_label, metric_value, plural, with_unit
+from farfield.report.doubts import doubts, gaps, tuned_text
+from farfield.report.formats import is_percent, listed, metric_label, metric_value, with_unit
+from farfield.report.new_site import new_site_sentences
+from farfield.report.prior import PRIOR
 from farfield.report.result_table import ResultLine, ResultTable
 
 #: The rule that results are reported by, where the bench has it.
 PREFERRED_RULE = "source-validation"
+QUESTIONS = ("Which method should I use?", "How well will it do at a new site?")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Both answers and what makes them doubtful, in sentences. `recommended` is the label that they speak of."""
+
+    method: tuple[str, ...]
+    new_site: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    recommended: str | None = None
+
+    def sentences(self) -> list[str]:
+        return [*self.method, *self.new_site, *self.doubts]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "recommended": self.recommended,
+            QUESTIONS[0]: list(self.method),
+            QUESTIONS[1]: list(self.new_site),
+            "doubts": list(self.doubts),
+        }
 
 
 def main_rule(plan: dict[str, Any]) -> str:
@@ -22,32 +52,32 @@ def main_rule(plan: dict[str, Any]) -> str:
 
 
 def findings(sweep: Sweep, table: ResultTable) -> list[str]:
-    """Return the sentences that head a report: the best mean, what differs from the baseline, what is lacking."""
+    """Return the sentences that head a report."""
+    return answer(sweep, table).sentences()
+
+
+def answer(sweep: Sweep, table: ResultTable) -> Answer:
+    """Answer both questions from the result table of one rule and one metric."""
     if not sweep.rows:
-        return ["No run has finished, so there is nothing to report yet."]
-    candidates = [line for line in table.lines if line.complete and not line.reference]
-    candidates = candidates or [line for line in table.lines if line.complete]
-    if not candidates:
-        return [
-            f"No {table.noun} has a finite result on every held-out domain, so no mean is reported.",
-            *_caveats(sweep),
-        ]
-    best = (max if table.higher_is_better else min)(candidates, key=_mean)
-    sentence = _reached(table, best)
+        return Answer(("No run has finished, so there is nothing to report yet.",))
+    complete = [line for line in table.lines if line.complete]
+    candidates = [line for line in complete if not line.reference]
+    if not complete:
+        nothing = f"No {table.noun} has a finite result on every held-out domain, so no mean is reported."
+        return Answer((nothing,), doubts=tuple(gaps(sweep)))
     baseline = next((line for line in table.lines if line.algorithm == table.baseline), None)
-    aside = [] if table.higher_is_better else ["lower is better"]
-    if baseline is not None and baseline is not best and baseline.complete:
-        aside.append(f"{table.baseline_name}: {with_unit(table.metric, _mean(baseline))}")
-    if aside:
-        sentence += f" ({'; '.join(aside)})"
-    compared, more = _comparison(table, baseline)
-    references = [line for line in table.lines if line.reference and line.complete and line is not best]
+    chosen, sentences = _choice(table, candidates or complete, baseline)
+    sentences += _over_prior(table, chosen, candidates)
+    references = [line for line in complete if line.reference and line.method != PRIOR and line is not chosen]
     if references:
         values = [f"{line.algorithm} {with_unit(table.metric, _mean(line))}" for line in references]
-        more.append(f"For reference, not federated: {listed(values)}.")
-    if RULES[table.rule].is_oracle:
-        more.append("Its round was chosen by looking at the held-out domain: a ceiling, not a result.")
-    return [f"{sentence}; {compared}.", *more, *_caveats(sweep)]
+        sentences.append(f"For reference, not federated: {listed(values)}.")
+    compared = [line.algorithm for line in table.lines if not line.reference]
+    if len(compared) > 1:
+        sentences.append(tuned_text(sweep.plan, compared))
+    return Answer(
+        tuple(sentences), tuple(new_site_sentences(sweep, table, chosen)), tuple(doubts(sweep, table)), chosen.algorithm
+    )
 
 
 def _mean(line: ResultLine) -> float:
@@ -55,81 +85,133 @@ def _mean(line: ResultLine) -> float:
     return line.overall.mean
 
 
-def _reached(table: ResultTable, best: ResultLine) -> str:
-    value = with_unit(table.metric, _mean(best))
-    if len(table.domains) == 1:
-        where = f"On {table.domains[0]}, which it never saw"
-        over = f"on average over {len(table.seeds)} seeds" if len(table.seeds) > 1 else "in its one run"
-    else:
-        where, over = "On domains it never saw", "on average"
-    label = metric_label(table.metric, table.kind)
-    if table.higher_is_better:
-        return f"{where}, {best.algorithm} reaches {value} {label} {over}"
-    return f"{where}, {best.algorithm} has a {label} of {value} {over}"
-
-
-def _comparison(table: ResultTable, baseline: ResultLine | None) -> tuple[str, list[str]]:
-    """The clause that ends the first sentence, and further sentences."""
+def _choice(
+    table: ResultTable, candidates: Sequence[ResultLine], baseline: ResultLine | None
+) -> tuple[ResultLine, list[str]]:
+    """The method to use, and why."""
+    best = (max if table.higher_is_better else min)(candidates, key=_mean)
     if baseline is None:
-        return "FedAvg was not run, so nothing is compared with it", []
+        of = f"{_named([best])} has the best mean, {_reached(table, best)}, but"
+        return best, [f"{of} FedAvg was not run, so nothing says whether it is better than the simplest method."]
     others = [line for line in table.lines if line is not baseline and not line.reference]
+    if not baseline.complete:
+        if not baseline.runs:
+            why = f"{table.baseline_name} has no result to compare with"
+        elif not baseline.finite:
+            why = f"{table.baseline_name} diverged on a held-out domain, so nothing can be compared with it"
+        else:
+            why = f"{table.baseline_name} has no result on some held-out domains, so nothing is compared with it"
+        return best, [f"{_named([best])} has the best mean, {_reached(table, best)}; {why}."]
     if not others:
-        return f"no other federated {table.noun} was run", []
-    if not baseline.runs:
-        return f"{table.baseline_name} has no result to compare with", []
-    if not baseline.finite:
-        return f"{table.baseline_name} diverged on a held-out domain, so nothing can be compared with it", []
-    by_verdict: dict[str, list[ResultLine]] = {}
-    for line in others:
-        verdict = line.difference.verdict if line.difference is not None else "too few to say"
-        by_verdict.setdefault("diverged" if line.runs and not line.finite else verdict, []).append(line)
-    better, worse = by_verdict.get("better", []), by_verdict.get("worse", [])
-    unclear = by_verdict.get("too few to say", [])
-    same = by_verdict.get("no difference beyond chance", [])
-    diverged = by_verdict.get("diverged", [])
-    more = []
-    if better or worse:
-        groups = [("better", better), ("worse", worse)]
-        first = " and ".join(_beyond_chance(table, word, lines) for word, lines in groups if lines)
-        if same:
-            more.append(f"{_named(same)} {_do(same)} not differ from {table.baseline_name} beyond chance.")
-    elif len(same) > 1 and len(same) == len(others):
-        first = f"no {table.noun} differs from {table.baseline_name} beyond chance"
-    elif same:
-        first = f"{_named(same)} {_do(same)} not differ from {table.baseline_name} beyond chance"
+        alone = f"{table.baseline_name} is the only federated {table.noun} that was run"
+        return baseline, [f"{alone}: {_reached(table, baseline)} on average {_where(table)}."]
+    groups = _by_verdict(others)
+    better = [line for line in groups.get("better", []) if line.complete]
+    if better:
+        chosen = (max if table.higher_is_better else min)(better, key=_mean)
+        first = (
+            f"Use {chosen.algorithm}: it reaches {_reached(table, chosen)} on average {_where(table)}, "
+            f"{_size(table, chosen)} better than {table.baseline_name} "
+            f"({with_unit(table.metric, _mean(baseline))}) beyond chance."
+        )
+        rest = [line for line in better if line is not chosen]
+        too = f"{_named(rest)} {_are(rest)} better than {table.baseline_name} beyond chance too."
+        return chosen, [first, *[too] * bool(rest), *_others(table, groups)]
+    unclear = groups.get("too few to say", []) + groups.get("diverged", [])
+    simple = f"{table.baseline_name} is the simplest choice"
+    if len(unclear) == len(others):
+        first = f"There are too few results to say whether any {table.noun} is better than {table.baseline_name}"
+        groups = {key: of for key, of in groups.items() if key != "too few to say"}
+        sentences = [f"{first}; until there are more, {simple}, with {_reached(table, baseline)}{_average(table)}."]
     else:
-        first = f"there are too few results to say whether any {table.noun} differs from {table.baseline_name}"
-        unclear = []
+        first = f"No {table.noun} is better than {table.baseline_name} beyond chance"
+        sentences = [f"{first}; {simple}, with {_reached(table, baseline)}{_average(table)}."]
+    if best is not baseline:
+        size = f"{_size(table, best)} better" if best.difference is not None else "better"
+        sentences.append(f"{best.algorithm} has the best mean ({with_unit(table.metric, _mean(best))}), {size}, and ")
+        sentences[-1] += "chance alone can make such a difference." + _power(best, table)
+    return baseline, [*sentences, *_others(table, groups)]
+
+
+def _others(table: ResultTable, groups: dict[str, list[ResultLine]]) -> list[str]:
+    """What must be said of the other methods."""
+    more = []
+    worse, diverged = groups.get("worse", []), groups.get("diverged", [])
+    if worse:
+        sizes = listed([_size(table, line) for line in worse])
+        more.append(f"{_named(worse)} {_are(worse)} worse than {table.baseline_name} beyond chance (by {sizes}).")
     if diverged:
         more.append(f"{_named(diverged)} diverged on a held-out domain and cannot be compared.")
-    if unclear:
-        more.append(f"For {_named(unclear)} there are too few results to say.")
-    return first, more
+    if groups.get("too few to say"):
+        more.append(f"For {_named(groups['too few to say'])} there are too few results to say.")
+    return more
 
 
-def _beyond_chance(table: ResultTable, word: str, lines: Sequence[ResultLine]) -> str:
+def _over_prior(table: ResultTable, chosen: ResultLine, candidates: Sequence[ResultLine]) -> list[str]:
+    """Say whether the method beats what learns nothing; the first thing to know where it does not."""
+    of = chosen.over_prior
+    if of is None or table.prior is None:
+        return []
+    what = "always answering the training domains' commonest class"
+    if table.kind == "regression":
+        what = "always answering the training domains' mean"
+    elif not is_percent(table.metric):
+        what = "a model that learns nothing"
+    prior = f"{what} (prior: {with_unit(table.metric, table.prior)})"
+    if of.better:
+        return [f"It beats {prior} beyond chance."]
+    if of.verdict == "too few to say":
+        return [f"There are too few results to say whether {chosen.algorithm} beats {prior}."]
+    text = [f"{chosen.algorithm} is not better than {prior} beyond chance: do not rely on it yet."]
+    beating = [line for line in candidates if line.over_prior is not None and line.over_prior.better]
+    if beating:
+        text.append(f"{_named(beating)} {_are(beating)} better than prior beyond chance.")
+    return text
+
+
+def _by_verdict(lines: Sequence[ResultLine]) -> dict[str, list[ResultLine]]:
+    groups: dict[str, list[ResultLine]] = {}
+    for line in lines:
+        verdict = line.difference.verdict if line.difference is not None else "too few to say"
+        groups.setdefault("diverged" if line.runs and not line.finite else verdict, []).append(line)
+    return groups
+
+
+def _reached(table: ResultTable, line: ResultLine) -> str:
+    value, label = with_unit(table.metric, _mean(line)), metric_label(table.metric, table.kind)
+    return f"{value} {label}" if table.higher_is_better else f"a {label} of {value}"
+
+
+def _where(table: ResultTable) -> str:
+    return f"on {table.domains[0]}, which it never saw" if len(table.domains) == 1 else "on domains it never saw"
+
+
+def _average(table: ResultTable) -> str:
+    if len(table.domains) > 1:
+        return " on average on domains it never saw"
+    over = f"over {len(table.seeds)} seeds" if len(table.seeds) > 1 else "in its one run"
+    return f" {over} on {table.domains[0]}, which it never saw"
+
+
+def _size(table: ResultTable, line: ResultLine) -> str:
+    assert line.difference is not None
     points = " points" if is_percent(table.metric) else ""
-    sizes = [metric_value(table.metric, abs(line.difference.mean)) for line in lines if line.difference is not None]
-    verb = "is" if len(lines) == 1 else "are"
-    return f"{_named(lines)} {verb} {word} than {table.baseline_name} beyond chance (by {listed(sizes)}{points})"
+    return f"{metric_value(table.metric, abs(line.difference.mean))}{points}"
 
 
-def _caveats(sweep: Sweep) -> list[str]:
-    plan = sweep.plan
-    expected = len(plan["algorithms"]) * len(plan["held_out"]) * len(plan["seeds"])
-    lacking = expected - len(sweep.rows)
-    caveats = []
-    if lacking:
-        verb = "has" if lacking == 1 else "have"
-        caveats.append(f"{lacking} of {plural(expected, 'run')} {verb} no result: read this as provisional.")
-    if len(plan["seeds"]) == 1:
-        caveats.append("One seed: how much a rerun would vary is not known.")
-    return caveats
+def _power(line: ResultLine, table: ResultTable) -> str:
+    """The smallest difference that this bench could have found, where it is known, and what more would take."""
+    of = line.difference
+    if of is None or of.detectable is None:
+        return ""
+    points = " points" if is_percent(table.metric) else ""
+    found = f" This bench finds a true difference of {metric_value(table.metric, of.detectable)}{points} 4 times in 5."
+    return f"{found} {of.needed}".rstrip()
 
 
 def _named(lines: Sequence[ResultLine]) -> str:
     return listed([line.algorithm for line in lines])
 
 
-def _do(lines: Sequence[ResultLine]) -> str:
-    return "does" if len(lines) == 1 else "do"
+def _are(lines: Sequence[ResultLine]) -> str:
+    return "is" if len(lines) == 1 else "are"

@@ -17,14 +17,17 @@ NOT_FINITE = "not finite"
 
 _NAMES = {
     "macro_f1": "macro-F1",
+    "balanced_accuracy": "balanced accuracy",
+    "balanced_loss": "class-balanced loss",
     "auroc": "AUROC",
     "average_precision": "average precision",
     "ece": "calibration error",
     "brier": "Brier score",
     "r2": "R²",
+    "rmse": "root mean squared error",
     "mae": "mean absolute error",
 }
-_PERCENT = frozenset({"accuracy", "macro_f1"})
+_PERCENT = frozenset({"accuracy", "balanced_accuracy", "macro_f1"})
 _AROUND_ONE = frozenset({"auroc", "average_precision", "ece", "brier", "r2"})
 
 #: An absolute path with at least one folder, on any system; its last part is kept.
@@ -115,8 +118,8 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    """'a', 'a and b', 'a, b and c'; nothing for no name."""
+    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def setting(value: Any) -> str:

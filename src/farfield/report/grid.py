@@ -26,22 +26,27 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 @dataclass(frozen=True)
 class Cell:
+    """`value` is what the text stands for: the page sorts by it. None where the text says it all."""
+
     text: str
     detail: str = ""
     tone: Tone = ""
+    value: float | None = None
 
 
 @dataclass(frozen=True)
 class Column:
     """`text` columns hold words, which may be broken; the others hold numbers, which may not.
 
-    `optional` columns are left out of a terminal that is too narrow for all.
+    `optional` columns are left out of a terminal that is too narrow for all. `term` is the word of the glossary that
+    explains the heading.
     """
 
     heading: str
     detail: str = ""
     text: bool = False
     optional: bool = False
+    term: str = ""
 
 
 @dataclass(frozen=True)

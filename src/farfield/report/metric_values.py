@@ -14,10 +14,23 @@ from farfield.report.collect import Sweep
 #: The method that the others are compared with.
 BASELINE = "fedavg"
 
+#: The metrics of each kind of task, in the order of tables.
 METRICS = {
-    "classification": ("accuracy", "macro_f1", "loss", "auroc", "average_precision", "ece", "brier"),
-    "regression": ("loss", "r2", "mae"),
+    "classification": (
+        "accuracy",
+        "balanced_accuracy",
+        "macro_f1",
+        "loss",
+        "balanced_loss",
+        "auroc",
+        "average_precision",
+        "ece",
+        "brier",
+    ),
+    "regression": ("rmse", "mae", "r2", "loss"),
 }
+#: What leads where a plan does not say it (benches of older versions), and where the leading metric has no value.
+_USUAL = {"classification": "accuracy", "regression": "rmse"}
 #: Other names that people type.
 _ALIASES = {
     "f1": "macro_f1",
@@ -25,6 +38,7 @@ _ALIASES = {
     "ap": "average_precision",
     "auprc": "average_precision",
     "calibration": "ece",
+    "bacc": "balanced_accuracy",
     "mse": "loss",
 }
 
@@ -43,13 +57,36 @@ def metric_named(kind: str, name: str | None) -> str | None:
     return plain
 
 
+def leading_metric(plan: Mapping[str, Any]) -> str:
+    """Return the metric that tables and page lead with."""
+    return str(plan.get("metric") or _USUAL[plan["kind"]])
+
+
+def usual_metric(plan: Mapping[str, Any]) -> str:
+    """Return the metric that every domain of such a task defines."""
+    return _USUAL[plan["kind"]]
+
+
+def has_metric(metrics: Mapping[str, Any], metric: str) -> bool:
+    return metric in metrics or (metric == "rmse" and "loss" in metrics)
+
+
+def value_in(metrics: Mapping[str, Any], metric: str) -> float | None:
+    """Return a metric of some rows; a root mean squared error that was not recorded comes from the loss."""
+    if metric == "rmse" and "rmse" not in metrics:
+        loss = metrics.get("loss")
+        return None if loss is None or loss < 0 else math.sqrt(loss)
+    value = metrics.get(metric)
+    return None if value is None else float(value)
+
+
 def undefined_domains(sweep: Sweep, rule: str, metric: str) -> list[str]:
     """Held-out domains that have results and in none of them this metric, as AUROC where there is one class only."""
     found: dict[str, bool] = {}
     for row in sweep.rows:
         chosen = row["selection"].get(rule)
         if chosen is not None:
-            found[row["held_out"]] = found.get(row["held_out"], False) or metric in chosen
+            found[row["held_out"]] = found.get(row["held_out"], False) or has_metric(chosen, metric)
     return [domain for domain, has in found.items() if not has]
 
 
@@ -63,9 +100,9 @@ def metric_values(sweep: Sweep, rule: str, metric: str) -> Values:
     values: Values = {name: {} for name in sweep.plan["algorithms"]}
     for row in sweep.rows:
         chosen = row["selection"].get(rule)
-        if chosen is not None and metric in chosen:
-            value = chosen[metric]
-            values[row["algorithm"]][row["held_out"], row["seed"]] = math.nan if value is None else float(value)
+        if chosen is not None and has_metric(chosen, metric):
+            value = value_in(chosen, metric)
+            values[row["algorithm"]][row["held_out"], row["seed"]] = math.nan if value is None else value
     return values
 
 

@@ -10,22 +10,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farfield.report.formats import metric_value
+from farfield.report.formats import is_percent, metric_value
 from farfield.report.svg import (
     FONT,
+    LINE,
     Element,
     Scale,
     add,
     apart,
     canvas,
+    label,
+    label_width,
     log_ticks,
     nice_ticks,
     round_ticks,
     serialise,
-    shortened,
     text,
-    text_width,
     tick_label,
+    wrapped,
 )
 
 #: The first is the baseline's.
@@ -33,8 +35,7 @@ PALETTE = ("#4d4d4d", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5
 _DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
 WIDTH = 420.0
-_LABEL = 15
-_LINE = 16.0
+_LABEL = 16
 
 
 @dataclass(frozen=True)
@@ -79,23 +80,38 @@ class Range:
         return cls(tuple(nice_ticks(min(curves + bands), max(curves + bands))))
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A plot as SVG, and where its inside lies: what a script needs to say which value a reader points at."""
+
+    svg: str
+    #: Left, right, top and bottom of the inside in the drawing's units.
+    box: tuple[float, float, float, float]
+    #: The values at those edges: first and last x, lowest and highest y.
+    x: tuple[float, float]
+    y: tuple[float, float]
+    log: bool = False
+
+
 def curves(
     series: Sequence[Series], axis: Range, *, title: str, x_label: str, y_label: str, metric: str, identity: str
-) -> str:
+) -> Drawing:
     """One curve per variant with its name at its end, and a band where a spread is known. Values are in plot units."""
-    names = shortened([s.name for s in series], _LABEL)
-    right = 22 + max((text_width(n) for n in names.values()), default=0)
-    height = max(300.0, 90 + _LINE * len(series))
+    names = {s.name: wrapped(s.name, _LABEL) for s in series}
+    heights = [LINE * len(names[s.name]) + 2 for s in series]
+    right = 22 + label_width(line for lines in names.values() for line in lines)
+    height = max(300.0, 90 + sum(heights))
     left, top, bottom = 46.0, 26.0, height - 44
     xs = [x for s in series for x, _ in s.points]
     first, last = min(xs), max(xs)
-    x = Scale(first, last if last > first else first + 1, left, WIDTH - right)
+    last = last if last > first else first + 1
+    x = Scale(first, last, left, WIDTH - right)
     y = Scale(axis.ticks[0], axis.ticks[-1], bottom, top, axis.log)
 
     root = canvas(WIDTH, height, title, _described(series, metric), identity)
     _y_axis(root, y, axis, WIDTH - right)
-    for tick in round_ticks(math.ceil(first), math.floor(last)):
-        text(root, x(tick), bottom + 18, str(tick), "middle", class_="tick")
+    for tick in _x_ticks(first, last):
+        text(root, x(tick), bottom + 18, tick_label(tick, max(1, tick)), "middle", class_="tick")
     text(root, (left + WIDTH - right) / 2, height - 8, x_label, "middle", class_="axis")
     text(root, 4, 14, y_label, class_="axis")
 
@@ -106,28 +122,30 @@ def curves(
     for s in series:
         if len(s.band) > 1:
             edge = [(r, high) for r, _, high in s.band] + [(r, low) for r, low, _ in reversed(s.band)]
-            add(inside, "path", d=_path(edge, x, y) + "Z", style=f"fill:{colour(s.style)}", fill_opacity="0.13")
+            band = add(inside, "path", d=_path(edge, x, y) + "Z", fill_opacity="0.13", class_="band")
+            band.set("style", f"fill:{colour(s.style)}")
     # The baseline is drawn last, so that the others do not hide what they are compared with.
     for s in sorted(series, key=lambda s: s.style == 0):
         _curve(inside, s, x, y, metric)
 
-    drawn = [s for s in series if s.points]
-    ends = [y(s.points[-1][1]) for s in drawn]
-    for s, end, at in zip(drawn, ends, apart(ends, _LINE, top, bottom), strict=True):
+    drawn = [(s, size) for s, size in zip(series, heights, strict=True) if s.points]
+    ends = [y(s.points[-1][1]) for s, _ in drawn]
+    places = apart(ends, [size for _, size in drawn], top, bottom)
+    for (s, _), end, at in zip(drawn, ends, places, strict=True):
         from_x = x(s.points[-1][0])
-        leader = add(root, "path", d=f"M{from_x + 2:.2f} {end:.2f}L{WIDTH - right + 14:.2f} {at:.2f}", fill="none")
+        leader = add(root, "path", d=f"M{from_x + 2:.1f} {end:.1f}L{WIDTH - right + 14:.1f} {at:.1f}", fill="none")
         _stroke(leader, s.style, 1.0)
-        label = text(root, WIDTH - right + 17, at + FONT * 0.34, names[s.name], class_="name")
-        add(label, "title").text = s.name
-    return serialise(root)
+        label(root, WIDTH - right + 17, at, names[s.name], class_="name")
+    box = (left, WIDTH - right, top, bottom)
+    return Drawing(serialise(root), box, (first, last), (axis.ticks[0], axis.ticks[-1]), axis.log)
 
 
 def differences(rows: Sequence[Interval], *, title: str, x_label: str, metric: str, identity: str) -> str:
     """One line per variant: dot, interval, and a faint dot for each domain. Zero is the baseline."""
-    names = shortened([r.name for r in rows], _LABEL)
-    left = 14 + max((text_width(name) for name in names.values()), default=0)
-    row_height = 30.0
-    top, height = 12.0, 12 + row_height * len(rows) + 50
+    names = {r.name: wrapped(r.name, _LABEL) for r in rows}
+    left = 14 + label_width(line for lines in names.values() for line in lines)
+    heights = [max(30.0, LINE * len(names[r.name]) + 8) for r in rows]
+    top, height = 12.0, 12 + sum(heights) + 50
     bottom = height - 44
     seen = [v for r in rows for v in (r.mean, r.low, r.high, *(m for _, m in r.marks)) if v is not None]
     # Zero keeps away from the edges, so that both sides of it can be seen.
@@ -142,10 +160,11 @@ def differences(rows: Sequence[Interval], *, title: str, x_label: str, metric: s
         add(root, "line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, class_="zero" if zero else "grid")
         text(root, x(tick), bottom + 18, tick_label(tick, ticks[1] - ticks[0]), "middle", class_="tick")
     text(root, (left + WIDTH) / 2, height - 8, x_label, "middle", class_="axis")
-    for i, r in enumerate(rows):
-        at = top + row_height * (i + 0.5)
-        label = text(root, left - 6, at + FONT * 0.34, names[r.name], "end", class_="name")
-        add(label, "title").text = r.name
+    start = top
+    for r, size in zip(rows, heights, strict=True):
+        at = start + size / 2
+        start += size
+        label(root, left - 6, at, names[r.name], "end", class_="name")
         for domain, value in r.marks:
             dot = add(root, "circle", cx=x(value), cy=at + 9, r=2.4, class_="mark")
             add(dot, "title").text = f"{domain}: {_shown(metric, value)}"
@@ -164,7 +183,7 @@ def colour(style: int) -> str:
 
 def plot_value(metric: str, value: float) -> float:
     """A metric in the unit that axes show."""
-    return 100 * value if metric in ("accuracy", "macro_f1") else value
+    return 100 * value if is_percent(metric) else value
 
 
 def _unscaled(metric: str, value: float) -> float:
@@ -173,6 +192,13 @@ def _unscaled(metric: str, value: float) -> float:
 
 def _shown(metric: str, value: float) -> str:
     return metric_value(metric, _unscaled(metric, value), sign=True)
+
+
+def _x_ticks(first: float, last: float) -> list[float]:
+    """Whole numbers for an axis that counts rounds, round ones for an amount."""
+    if last >= 8:
+        return [float(tick) for tick in round_ticks(math.ceil(first), math.floor(last))]
+    return [tick for tick in nice_ticks(first, last) if first <= tick <= last * (1 + 1e-9)]
 
 
 def _y_axis(root: Element, y: Scale, axis: Range, right: float) -> None:
@@ -205,7 +231,7 @@ def _stroke(element: Element, style: int, width: float) -> None:
 
 
 def _path(points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
-    return "M" + "L".join(f"{x(px):.2f} {y(py):.2f}" for px, py in points)
+    return "M" + "L".join(f"{x(px):.1f} {y(py):.1f}" for px, py in points)
 
 
 def _described(series: Sequence[Series], metric: str) -> str:

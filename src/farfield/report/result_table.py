@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rich.table import Table as RichTable
 
+from farfield.protocol.against_prior import AgainstPrior
 from farfield.protocol.comparison_units import MIN_UNITS
 from farfield.protocol.metrics import HIGHER_IS_BETTER
 from farfield.protocol.selection import RULES
-from farfield.protocol.statistics import Difference, Summary
+from farfield.protocol.statistics import SHARED_TRAINING_NOTE, Difference, Summary
 from farfield.report.formats import (
     MISSING,
     NOT_FINITE,
@@ -31,6 +32,7 @@ from farfield.report.formats import (
     settings_text,
 )
 from farfield.report.grid import Cell, Column, Grid, Tone
+from farfield.report.many_domains import MANY_DOMAINS, quartiles
 
 _VERDICTS: dict[str, tuple[str, Tone]] = {
     "better": ("better", "better"),
@@ -55,6 +57,8 @@ class ResultLine:
     worst_domain: str | None
     #: Against the baseline over shared (held-out, seed) pairs; None for itself, and where nothing is shared.
     difference: Difference | None
+    #: The same where only seeds vary and the domains are fixed; from five seeds on.
+    on_these: Difference | None
     #: The difference on each shared domain, over its shared seeds.
     domain_differences: dict[str, float]
     #: Runs with a result under this rule, runs that failed, and runs that never started or that the rule cannot judge.
@@ -66,6 +70,8 @@ class ResultLine:
     settings: Mapping[str, Any]
     #: Not a federated method: what pooled data, or no federation at all, would give.
     reference: bool = False
+    #: Against `prior`, which learns nothing; None for itself, and where nobody knows what it scores.
+    over_prior: AgainstPrior | None = None
     #: The same rounds on the sources' validation rows: every source domain with the same weight, and every row.
     validation: Summary | None = None
     participating: Summary | None = None
@@ -80,6 +86,10 @@ class ResultLine:
         if self.algorithm.startswith(f"{self.method}:") or (self.algorithm == self.method and not self.settings):
             return ""
         return f"{self.method}: {settings_text(self.settings)}" if self.settings else self.method
+
+    @property
+    def not_better_than_prior(self) -> bool:
+        return self.over_prior is not None and self.over_prior.verdict == "not better than prior beyond chance"
 
     @property
     def complete(self) -> bool:
@@ -103,6 +113,8 @@ class ResultTable:
     baseline: str | None
     #: What else must be said of the metric or the domains, one sentence per remark.
     remarks: tuple[str, ...] = ()
+    #: The mean of `prior`, run or computed from the labels; None where neither is possible.
+    prior: float | None = None
     #: Variants that were asked for and do not fit, by label, each with the reason.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -133,17 +145,20 @@ class ResultTable:
 
     def grid(self) -> Grid:
         """The table as text: what matters first, then a column per held-out domain."""
-        spread = any(line.overall and line.overall.low is not None for line in self.lines)
-        columns = [Column(self.noun, text=True), Column("mean", "± 95 %" if spread else "")]
+        spread = any(line.overall and line.overall.low is not None and line.overall.n > 2 for line in self.lines)
+        columns = [Column(self.noun, text=True), Column("mean", "± 95 %" if spread else "", term="interval")]
         if self.baseline is not None:
             points = "points" if is_percent(self.metric) else ""
-            columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True)]
-        columns += [Column(heading) for heading in self._source_columns]
+            columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True, term="beyond-chance")]
+            if self._has_seed_verdicts:
+                columns.append(Column("on these domains", points, text=True, term="on-these"))
+        columns += [Column(heading, term=heading.replace(" ", "-")) for heading in self._source_columns]
         if len(self.domains) > 1:
-            columns.append(Column("worst domain"))
+            columns.append(Column("worst domain", term="worst"))
             columns += [
-                Column(domain, "± std" if len(self.seeds) > 1 else "", optional=True) for domain in self.domains
+                Column(domain, "± std" if len(self.seeds) > 1 else "", optional=True) for domain in self.domain_columns
             ]
+            columns += [Column("lower quartile"), Column("median"), Column("upper quartile")] * self.many_domains
         unit = " in %" if is_percent(self.metric) else ""
         better = "higher" if self.higher_is_better else "lower"
         title = f"{metric_label(self.metric, self.kind)}{unit} on held-out domains ({better} is better)"
@@ -162,17 +177,44 @@ class ResultTable:
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
         details = [line.made_of] * bool(line.made_of) + ["reference"] * line.reference
+        details += ["not better than prior beyond chance"] * line.not_better_than_prior
         details += [f"{line.runs} of {expected} runs"] * (line.runs < expected)
-        cells = [Cell(line.algorithm, ", ".join(details)), self._summary_cell(line.overall, "interval")]
+        cells = [Cell(line.algorithm, ", ".join(details)), self._overall_cell(line)]
         if self.baseline is not None:
             cells += self._difference_cells(line)
+            cells += [self._seed_cell(line)] * self._has_seed_verdicts
         of_sources = {"source validation": line.validation, "participating": line.participating}
         cells += [self._mean_cell(of_sources[heading]) for heading in self._source_columns]
         if len(self.domains) > 1:
             where = f"on {line.worst_domain}" if line.worst_domain is not None else ""
-            cells.append(Cell(metric_value(self.metric, line.worst), where))
-            cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domains]
+            cells.append(Cell(metric_value(self.metric, line.worst), where, value=line.worst))
+            cells += [self._summary_cell(line.domains[domain], "std") for domain in self.domain_columns]
+            if self.many_domains:
+                of = quartiles(line.domains.values()) or (None, None, None)
+                cells += [Cell(metric_value(self.metric, quartile), value=quartile) for quartile in of]
         return tuple(cells)
+
+    @property
+    def _has_seed_verdicts(self) -> bool:
+        return any(line.on_these is not None and line.on_these.p_value is not None for line in self.lines)
+
+    def _seed_cell(self, line: ResultLine) -> Cell:
+        """Whether the method is better on exactly these domains; the seeds are what varies."""
+        of = line.on_these
+        if of is None or not math.isfinite(of.mean):
+            return Cell(MISSING, tone="missing")
+        word, tone = _VERDICTS[of.verdict]
+        return Cell(word, self._verdict_detail(of), tone, of.mean)
+
+    @property
+    def many_domains(self) -> bool:
+        """Whether there are too many held-out domains for a column each; quartiles stand there instead."""
+        return len(self.domains) > MANY_DOMAINS
+
+    @property
+    def domain_columns(self) -> tuple[str, ...]:
+        """Held-out domains that have a column of their own."""
+        return () if self.many_domains else self.domains
 
     @property
     def _source_columns(self) -> list[str]:
@@ -182,16 +224,26 @@ class ResultTable:
         ] * any(line.participating is not None for line in self.lines)
 
     def _mean_cell(self, of: Summary | None) -> Cell:
-        return Cell(MISSING, tone="missing") if of is None else Cell(metric_value(self.metric, of.mean))
+        if of is None:
+            return Cell(MISSING, tone="missing")
+        return Cell(metric_value(self.metric, of.mean), value=of.mean)
+
+    def _overall_cell(self, line: ResultLine) -> Cell:
+        """The mean; one that lacks domains says over how many it is, and has no interval."""
+        cell = self._summary_cell(line.overall, "interval")
+        have = sum(of is not None for of in line.domains.values())
+        if 0 < have < len(self.domains):
+            return replace(cell, detail=f"over {have} of {len(self.domains)} domains", tone="missing")
+        return cell
 
     def _summary_cell(self, of: Summary | None, spread: Literal["interval", "std"]) -> Cell:
         if of is None:
             return Cell(MISSING, tone="missing")
         if not math.isfinite(of.mean):
             return Cell(NOT_FINITE, tone="worse")
-        half = of.std if spread == "std" else None if of.high is None else of.high - of.mean
+        half = of.std if spread == "std" else None if of.high is None or of.n < 3 else of.high - of.mean
         below = "" if half is None else f"±{metric_value(self.metric, half, like=(of.mean,))}"
-        return Cell(metric_value(self.metric, of.mean), below)
+        return Cell(metric_value(self.metric, of.mean), below, value=of.mean)
 
     def _difference_cells(self, line: ResultLine) -> list[Cell]:
         if line.algorithm == self.baseline:
@@ -206,19 +258,39 @@ class ResultTable:
             Cell(
                 metric_value(self.metric, of.mean, sign=True, like=(of.low, of.high)),
                 interval(self.metric, of.low, of.high, of.mean),
+                value=of.mean,
             ),
-            Cell(word, p_value(of.p_holm if of.p_holm is not None else of.p_value), tone),
+            Cell(word, self._verdict_detail(of), tone),
         ]
+
+    def _verdict_detail(self, of: Difference) -> str:
+        """The p-value, and beside "within chance" the smallest difference that could have been found."""
+        p = p_value(of.p_holm if of.p_holm is not None else of.p_value)
+        if of.verdict != "no difference beyond chance" or of.detectable is None:
+            return p
+        return f"{p}, could find {metric_value(self.metric, of.detectable)}"
 
     def _unit_notes(self) -> list[str]:
         notes = []
         if RULES[self.rule].is_oracle:
             notes.append("The oracle chose by looking at the held-out domain: a ceiling, not a result.")
         seeds, domains = plural(len(self.seeds), "seed"), plural(len(self.domains), "held-out domain")
+        whole = all(line.complete for line in self.lines)
+        have = [sum(s is not None for s in line.domains.values()) for line in self.lines]
+        if self.unit == "domains" and not whole:
+            notes.append(
+                f"mean: over the held-out domains that have a result ({_span(have)} of {len(self.domains)}), each "
+                "averaged over the seeds that have one; means over different domains do not compare."
+            )
         if self.unit == "domains":
-            notes.append(f"mean: over {domains}, each averaged over {seeds}; ± is a 95 % interval over domains.")
+            spread = "± is a 95 % interval over domains" if len(self.domains) > 2 else "two domains give no interval"
+            if whole:
+                notes.append(f"mean: over {domains}, each averaged over {seeds}; {spread}.")
             columns = f"{self.domains[0]} … {self.domains[-1]}: a column per held-out domain"
-            if len(self.seeds) == 1:
+            if self.many_domains:
+                one = "; one seed: how a rerun varies is not known" if len(self.seeds) == 1 else ""
+                notes.append(f"Quartiles are over the domains' means{one}. to_dicts() and JSON have every domain.")
+            elif len(self.seeds) == 1:
                 notes.append(f"{columns}; one seed: no interval within a domain, so how a rerun varies is not known.")
             else:
                 notes.append(f"{columns}, ± its standard deviation over seeds.")
@@ -264,22 +336,41 @@ class ResultTable:
                 f"{n} {what}" for n, what in zip(families, (f"{self.noun}s", "references"), strict=True) if n > 1
             )
             notes.append(f"interval, p and verdict are Holm-corrected over {counts or 'one comparison each'}.")
+        if any(d.verdict == "no difference beyond chance" and d.detectable is not None for d in of):
+            notes.append("could find: the smallest true difference that this bench finds in 4 of 5 cases (80 % power).")
+        notes += self._needed_notes()
+        if any(d.verdict in ("better", "worse") for d in of):
+            notes.append(SHARED_TRAINING_NOTE)
         return notes
 
+    def _needed_notes(self) -> list[str]:
+        """What would be needed to say more of the method that looks best and is within chance."""
+        open_ = [
+            line
+            for line in self.lines
+            if line.difference is not None and line.difference.needed and not line.reference and line.finite
+        ]
+        if not open_:
+            return []
+        sign = 1 if self.higher_is_better else -1
+        first = max(open_, key=lambda line: sign * line.difference.mean if line.difference is not None else 0.0)
+        return [f"{first.algorithm}: {first.difference.needed}"] if first.difference is not None else []
+
     def _gap_notes(self) -> list[str]:
-        notes = []
+        notes: dict[str, list[str]] = {}
+        diverged = []
         for line in self.lines:
             gaps = [f"{line.failed} failed"] * bool(line.failed) + [f"{line.missing} missing"] * bool(line.missing)
             have = sum(s is not None for s in line.domains.values())
             if gaps:
-                text = f"{line.algorithm}: of {plural(line.runs + line.failed + line.missing, 'run')} {listed(gaps)}"
+                text = f"of {plural(line.runs + line.failed + line.missing, 'run')} {listed(gaps)}"
                 if have < len(self.domains):
                     text += f"; results on {have} of {len(self.domains)} domains, so its mean does not compare"
-                notes.append(f"{text}.")
+                notes.setdefault(f"{text}.", []).append(line.algorithm)
             if line.overall is not None and not line.finite:
                 bad = [d for d, s in line.domains.items() if s is not None and not math.isfinite(s.mean)]
-                notes.append(f"{line.algorithm} diverged on {listed(bad)}: its {self.metric} is not a finite number.")
-        return notes
+                diverged.append(f"{line.algorithm} diverged on {_some(bad)}: its {self.metric} is not a finite number.")
+        return [*(f"{listed(of)}: {text}" for text, of in notes.items()), *diverged]
 
     def _record(self, line: ResultLine) -> dict[str, Any]:
         overall, difference = line.overall, line.difference
@@ -296,6 +387,8 @@ class ResultTable:
             "n": overall.n if overall else 0,
             "worst": line.worst,
             "worst_domain": line.worst_domain,
+            "prior": self.prior,
+            "over_prior": line.over_prior.verdict if line.over_prior else None,
             "validation": line.validation.mean if line.validation else None,
             "participating": line.participating.mean if line.participating else None,
         }
@@ -314,6 +407,8 @@ class ResultTable:
                 "p_value": difference.p_value if difference else None,
                 "p_holm": difference.p_holm if difference else None,
                 "verdict": difference.verdict if difference else None,
+                "on_these_domains": line.on_these.verdict if line.on_these else None,
+                "on_these_domains_p": line.on_these.p_holm if line.on_these else None,
             }
         for domain, of in line.domains.items():
             record[f"{self.metric}[{domain}]"] = of.mean if of else None
@@ -324,6 +419,14 @@ class ResultTable:
 def _left_out_row(label: str, columns: int) -> tuple[Cell, ...]:
     """The line of a variant that does not fit; a note has the reason."""
     return (Cell(label, "left out"), *(Cell(MISSING, tone="missing") for _ in range(columns - 1)))
+
+
+def _span(counts: list[int]) -> str:
+    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def _some(names: list[str]) -> str:
+    return listed(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
 
 
 def _range(counts: list[int], noun: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 from xml.etree import ElementTree
 
@@ -14,6 +15,10 @@ Element = ElementTree.Element
 FONT = 13
 #: Mean advance of a character of the page's font, as a share of its size.
 CHARACTER = 0.56
+#: From one line of a label to the next.
+LINE = 15.0
+#: A name may be broken after these.
+_JOINS = "-_./\\:+,;=|&"
 
 
 @dataclass(frozen=True)
@@ -64,20 +69,26 @@ def tick_label(value: float, step: float) -> str:
     return text.lstrip("-") if not text.strip("-0.") else text.replace("-", MINUS)
 
 
-def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions as near to the wanted ones as a distance of `gap` allows, inside `low`…`high` where there is room."""
+def apart(wanted: Sequence[float], gap: float | Sequence[float], low: float, high: float) -> list[float]:
+    """Positions as near to the wanted ones as their sizes allow, inside `low`…`high` where there is room.
+
+    `gap` is the room that every position needs, or one size per position; neighbours keep half of both sizes apart.
+    """
+    sizes = [gap] * len(wanted) if isinstance(gap, int | float) else list(gap)
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    offsets = [0.0]
+    for before, after in pairwise(order):
+        offsets.append(offsets[-1] + (sizes[before] + sizes[after]) / 2)
     # Without their gaps the positions need only keep their order: neighbours that do not are pooled at their mean.
     pools: list[list[float]] = []
-    for k, i in enumerate(order):
-        pools.append([wanted[i] - k * gap])
+    for i, offset in zip(order, offsets, strict=False):
+        pools.append([wanted[i] - offset])
         while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
             pools[-2:] = [pools[-2] + pools[-1]]
     placed = [fmean(pool) for pool in pools for _ in pool]
-    top = high - gap * (len(placed) - 1)
     result = [0.0] * len(wanted)
-    for k, i in enumerate(order):
-        result[i] = max(low, min(placed[k], top)) + k * gap
+    for i, offset, at in zip(order, offsets, placed, strict=False):
+        result[i] = max(low, min(at, high - offsets[-1])) + offset
     return result
 
 
@@ -116,30 +127,34 @@ def text(
     return element
 
 
-def shortened(names: Sequence[str], characters: int) -> dict[str, str]:
-    """Return names that fit, by name: long ones lose their middle, and no two become the same.
+def wrapped(name: str, characters: int) -> list[str]:
+    """Return a name as lines of at most so many characters: names are broken, never cut.
 
-    The full name belongs in a title element.
+    A line ends after a blank or a sign that joins words where there is one, else in the middle of a word.
     """
-    clean = {name: printable(name) for name in names}
-    middle = characters // 2
-    # As even as possible, else with more of the end or of the start, whichever tells the names apart.
-    for start in sorted(range(1, characters - 1), key=lambda size: abs(size - middle)):
-        short = {name: _without_middle(text, start, characters) for name, text in clean.items()}
-        if len(set(short.values())) == len(short):
-            return short
-    return {name: _numbered(number, text, characters) for number, (name, text) in enumerate(clean.items(), 1)}
+    lines, rest = [], " ".join(printable(name).split())
+    while len(rest) > characters:
+        breaks = [at for at in range(1, characters + 1) if rest[at] == " " or rest[at - 1] in _JOINS]
+        at = breaks[-1] if breaks and breaks[-1] > characters // 3 else characters
+        lines.append(rest[:at].rstrip())
+        rest = rest[at:].lstrip()
+    return [*lines, rest] if rest or not lines else lines
 
 
-def _without_middle(text: str, start: int, characters: int) -> str:
-    return text if len(text) <= characters else f"{text[:start]}…{text[start + 1 - characters :]}"
+def label(
+    parent: Element, x: float, y: float, lines: Sequence[str], anchor: str = "start", **attributes: str | float
+) -> Element:
+    """Text of several lines, centred on `y`."""
+    element = text(parent, x, y, "", anchor, **attributes)
+    first = y + FONT * 0.34 - (len(lines) - 1) * LINE / 2
+    for i, line in enumerate(lines):
+        add(element, "tspan", x=x, y=first + i * LINE).text = line
+    return element
 
 
-def _numbered(number: int, text: str, characters: int) -> str:
-    if len(text) <= characters:
-        return text
-    suffix = f"… ({number})"
-    return text[: characters - len(suffix)] + suffix
+def label_width(lines: Iterable[str]) -> float:
+    """Return the width of the longest line, about."""
+    return max((text_width(line) for line in lines), default=0.0)
 
 
 def text_width(content: str) -> float:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from statistics import fmean, pvariance
 from typing import Any
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness, headline
-from farfield.protocol.statistics import Difference, compare
+from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness
+from farfield.protocol.statistics import Difference, compare, compare_on_these_domains
 from farfield.report.collect import Sweep
 from farfield.report.formats import (
     MISSING,
@@ -31,19 +31,22 @@ from farfield.report.metric_values import (
     check_rule,
     domain_summaries,
     is_reference,
+    leading_metric,
     methods,
     metric_values,
     overall_summary,
     row_noun,
     source_values,
     undefined_domains,
+    usual_metric,
 )
+from farfield.report.prior import PRIOR, against_prior, prior_values
 from farfield.report.result_table import ResultLine, ResultTable
 
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
 
 #: Metrics whose values over domains can be compared as shares.
-_SHARES = frozenset({"accuracy", "macro_f1", "auroc", "average_precision"})
+_SHARES = frozenset({"accuracy", "balanced_accuracy", "macro_f1", "auroc", "average_precision"})
 
 #: Columns of the cost table: key of the row, heading, unit, and what a value is divided by.
 _COSTS = (
@@ -60,8 +63,8 @@ _COSTS = (
 def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTable:
     """A metric per method and held-out domain under `rule`, and paired differences to FedAvg.
 
-    The metric is accuracy, or the loss of a regression, unless another is named. Domains where it is not defined are
-    left out, with a note; where it is defined nowhere, the usual one takes its place.
+    The metric is the plan's unless another is named. Domains where it is not defined are left out, with a note; where
+    it is defined nowhere, accuracy (the root mean squared error of a regression) takes its place.
     """
     plan = sweep.plan
     check_rule(sweep, rule)
@@ -73,16 +76,22 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
     comparable = {a: v for a, v in values.items() if a != baseline and v.keys() & of_baseline.keys()}
     # References are no candidates: they must not weaken what is said of the methods that are.
     differences: dict[str, Difference] = {}
+    on_these: dict[str, Difference] = {}
     for reference in (False, True):
         family = {a: v for a, v in comparable.items() if is_reference(method_of[a]) is reference}
-        differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric], metric) if family else {}
+        if family:
+            differences |= compare(family, of_baseline, HIGHER_IS_BETTER[metric], metric)
+            on_these |= compare_on_these_domains(family, of_baseline, HIGHER_IS_BETTER[metric], metric)
     whole = len(held_out) * len(plan["seeds"])
     for name, difference in differences.items():
         # Runs that failed are seldom the easy ones: no verdict from the survivors alone.
         if len(values[name]) < whole or len(of_baseline) < whole:
             differences[name] = replace(difference, verdict="too few to say")
+            on_these[name] = replace(on_these[name], verdict="too few to say")
     validation, participating = (source_values(sweep, rule, metric, of) for of in ("validation", "participating"))
     own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
+    prior = prior_values(sweep, rule, metric, held_out)
+    over_prior = against_prior({a: v for a, v in values.items() if method_of[a] != PRIOR}, prior, metric)
     lines = []
     for name in algorithms:
         by_domain = domain_summaries(values[name], held_out)
@@ -98,6 +107,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 worst=means[worst_domain] if worst_domain is not None else None,
                 worst_domain=worst_domain,
                 difference=differences.get(name),
+                on_these=on_these.get(name),
                 domain_differences=_domain_differences(values[name], of_baseline) if name != baseline else {},
                 runs=runs,
                 failed=failed,
@@ -105,6 +115,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 reference=is_reference(method_of[name]),
                 method=method_of[name],
                 settings=own[name],
+                over_prior=over_prior.get(name),
                 validation=overall_summary(validation[name], held_out),
                 participating=overall_summary(participating[name], held_out),
             )
@@ -119,21 +130,21 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
         unit="domains" if len(held_out) > 1 else "seeds",
         baseline=baseline,
         remarks=remarks,
+        prior=of_prior.mean if (of_prior := overall_summary(prior, held_out)) is not None else None,
         left_out=plan.get("left_out", {}),
     )
 
 
 def _leading(sweep: Sweep, rule: str, asked: str | None) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The metric to show, the domains to show it on, and what must be said of both."""
-    usual, held_out = headline(sweep.plan["kind"]), tuple(sweep.plan["held_out"])
-    if asked is None or asked == usual:
-        return usual, held_out, ()
+    held_out, usual = tuple(sweep.plan["held_out"]), usual_metric(sweep.plan)
+    asked = asked or leading_metric(sweep.plan)
     label = metric_label(asked, sweep.plan["kind"])
     without = undefined_domains(sweep, rule, asked)
     domains = tuple(domain for domain in held_out if domain not in without)
-    if not domains:
+    if not domains and asked != usual:
         return usual, held_out, (f"{label} is defined on no held-out domain, so {usual} stands here.",)
-    if not without:
+    if not without or not domains:
         return asked, held_out, ()
     why = " (one class only)" if asked in ("auroc", "average_precision") else ""
     return asked, domains, (f"{label} is not defined on {listed(without)}{why}; the table leaves that out.",)

@@ -11,12 +11,15 @@ from typing import Any
 from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.metric_values import metric_named
-from farfield.runs.baseline import baseline_label
+from farfield.runs.callbacks import Callback, check_callbacks, telling
+from farfield.runs.diagnosis import attach_diagnosis
 from farfield.runs.engines import check_engine, engine_named, open_engine
-from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
+from farfield.runs.growing import Growth, bench_there, variants_asked
+from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts, make_plan
+from farfield.runs.references import Wanted, wanted
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights
-from farfield.runs.sweep import Observer, missing_jobs, open_sweep, run_sweep
+from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, run_sweep
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -28,10 +31,10 @@ def bench(
     task: str | Task,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     *,
-    references: bool | str | Sequence[str] = True,
+    references: Wanted | None = None,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] | None = None,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
     partition: str | None = None,
@@ -55,14 +58,18 @@ def bench(
     resume: bool = False,
     fresh: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
     observer: Observer | None = None,
+    callbacks: Sequence[Callback] = (),
     metric: str | None = None,
+    diagnose: bool | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
 
     `algorithms` is a list of variants (or one): names, texts such as "fedprox:mu=0.1", `farfield.method(name, …)`,
     classes and instances of methods, and dicts that give labels: `{"weak": farfield.method("fedprox", mu=0.001)}`.
-    `references` puts `prior`, `erm`, `local-only` and `fedavg` beside them: True for all, False for none, or names.
+    `references` puts `prior`, `erm`, `local-only` and `fedavg` beside them: True for all, False for none, or names. By
+    default a new bench has all of them, and one that is resumed those that it has.
     `held_out` and `rules` are lists of names, or one name. Domains that are held out together are one entry of
     `held_out`, "a+b" or a list; `folds` deals the held-out domains out to so many groups.
     `baseline` is the label or the method that differences are to: FedAvg by default, else the first variant.
@@ -72,57 +79,81 @@ def bench(
     another size than 64.
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
-    (a temporary folder if none is given): `resume` goes on with a bench that is there, `fresh` replaces it. `metric`
-    leads the tables and the report. `ready` is called when everything was checked, before the first run; `observer` is
-    told of each run.
+    (a temporary folder if none is given). `resume` goes on with a bench that is there and adds the methods, seeds,
+    held-out domains and rounds that it does not have; what is not given stays as it is there. `fresh` replaces it.
+    `metric` leads the tables and the report. `ready` is called when everything was checked, before the first run, and
+    `tell` with what is added; `observer` is told of each run, `callbacks` of each round too (trackers,
+    `farfield.Callback`). `diagnose` writes how the domains differ beside the runs (`diagnosis.json`), by default where
+    it takes a small part of the time; nothing that trains or selects reads it.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
     check_engine(engine, parallel)
     check_counts(workers, parallel, checkpoint_every)
-    variants = check_variants(algorithms, settings)
-    baseline_label(baseline, variants)
+    if resume and out is None:
+        raise UserError("resume needs out, the folder of the bench to go on with")
+    there = bench_there(Path(out)) if resume and out is not None else None
+    variants = variants_asked(there, algorithms, settings, baseline, references)
+    callbacks = check_callbacks(callbacks)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
     task = open_task(task, features=features, image_size=image_size)
-    plan = make_plan(
-        task,
-        algorithms=variants,
-        references=references,
-        held_out=held_out,
-        folds=folds,
-        seeds=seeds,
-        rounds=rounds,
-        communications=communications,
-        partition=partition,
-        clients=clients,
-        cohort=cohort,
-        validation=validation,
-        evaluate_every=evaluate_every,
-        rules=rules,
-        baseline=baseline,
-        equal_steps=equal_steps,
-        quorum=quorum,
-        deadline=deadline,
-        settings=settings,
-    )
+    options: dict[str, Any] = {
+        "algorithms": None if algorithms is None else variants,
+        "references": references,
+        "held_out": held_out,
+        "folds": folds,
+        "seeds": seeds,
+        "rounds": rounds,
+        "communications": communications,
+        "partition": partition,
+        "clients": clients,
+        "cohort": cohort,
+        "validation": validation,
+        "evaluate_every": evaluate_every,
+        "rules": rules,
+        "baseline": baseline,
+        "equal_steps": equal_steps,
+        "quorum": quorum,
+        "deadline": deadline,
+        "settings": settings,
+    }
+    if there is None:
+        plan = make_plan(
+            task,
+            **{
+                **options,
+                "seeds": DEFAULT_SEEDS if seeds is None else seeds,
+                "references": wanted(references, new=True),
+            },
+        )
+    else:
+        growth = Growth(there, options)
+        plan = growth.plan(make_plan(task, **growth.options(task)))
     metric = metric_named(plan.kind, metric)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
-    with open_sweep(plan, folder, resume=resume, fresh=fresh):
+    with open_sweep(plan, folder, resume=resume, fresh=fresh) as added:
         ready(plan)
-        # A bench that is there already needs no engine, and starting one can take a while.
-        name = engine if missing_jobs(plan, task, folder) else "local"
-        with open_engine(name, plan, task, workers) as opened:
-            run_sweep(
-                plan,
-                task,
-                folder,
-                parallel=_runs_at_once(engine, workers, parallel),
-                engine=opened,
-                checkpoint_every=checkpoint_every,
-                observer=observer,
-            )
-        return BenchResult(collect(folder, "bench"), metric)
+        if added:
+            tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
+        attach_diagnosis(plan, task, folder, diagnose)
+        jobs = {job: job.folder(folder) for job in plan.jobs(task)}
+        with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
+            # A bench that is there already needs no engine, and starting one can take a while.
+            name = engine if missing_jobs(plan, task, folder) else "local"
+            with open_engine(name, plan, task, workers) as opened:
+                run_sweep(
+                    plan,
+                    task,
+                    folder,
+                    parallel=_runs_at_once(engine, workers, parallel),
+                    engine=opened,
+                    checkpoint_every=checkpoint_every,
+                    observer=teller,
+                )
+            result = BenchResult(collect(folder, "bench"), metric)
+            teller.end(result)
+        return result
 
 
 def _runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:

@@ -15,13 +15,14 @@ from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
 from farfield.runs.fit import Fit
 from farfield.runs.job import Job, folder_name
+from farfield.runs.learnable_folds import with_learnable_folds
 from farfield.runs.plan_checks import (
     check_against_rows,
     check_models,
     check_outline,
     validation_notes,
 )
-from farfield.runs.references import with_references
+from farfield.runs.references import Wanted, with_references
 from farfield.runs.settings import (
     PlanError,
     SortedSettings,
@@ -39,6 +40,7 @@ from farfield.runs.settings import (
     synchronise,
     validation_share,
 )
+from farfield.runs.source_schema import SourceSchema
 from farfield.runs.task_defaults import dropped_notes
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import NONE
@@ -50,6 +52,7 @@ __all__ = [
     "DEFAULT_ALGORITHMS",
     "DEFAULT_ROUNDS",
     "DEFAULT_RULES",
+    "DEFAULT_SEEDS",
     "Job",
     "Plan",
     "check_counts",
@@ -62,6 +65,7 @@ __all__ = [
 DEFAULT_ALGORITHMS = ("fedavg", "fediir", "fedilc-inter-geo", "fedcir", "fedloe-irm", "fedomg")
 DEFAULT_RULES = ("source-validation", "last", "oracle")
 DEFAULT_ROUNDS = 30
+DEFAULT_SEEDS = 3
 #: Evaluations that a run makes when nobody says how often.
 EVALUATIONS = 15
 
@@ -140,11 +144,12 @@ class Plan(BaseModel):
         """Build the method of a variant with its settings."""
         return build(self.variant(label).method, self.settings[label], self.rounds_of[label])
 
-    def spec_for(self, algorithm: FedAvg) -> ModelSpec:
-        """The model with what this method needs of it."""
-        return algorithm.model_for(self.model)
+    def spec_for(self, algorithm: FedAvg, schema: SourceSchema | None = None) -> ModelSpec:
+        """The model with what this method needs of it, in the sizes of a run; without one, of all domains together."""
+        model = self.model if schema is None else schema.spec(self.model, len(schema.numbers))
+        return algorithm.model_for(model)
 
-    def job_config(self, job: Job) -> dict[str, Any]:
+    def job_config(self, job: Job, schema: SourceSchema | None = None) -> dict[str, Any]:
         """What one run's folder says of it."""
         config = self.model_dump(
             mode="json",
@@ -164,7 +169,7 @@ class Plan(BaseModel):
             **self._groups(job),
             "seed": job.seed,
             "settings": self.settings[job.algorithm],
-            "model": self.spec_for(self.algorithm(job.algorithm)).model_dump(mode="json"),
+            "model": self.spec_for(self.algorithm(job.algorithm), schema).model_dump(mode="json"),
         }
 
     def _groups(self, job: Job) -> dict[str, Any]:
@@ -203,10 +208,10 @@ def make_plan(
     task: Task | TaskOutline,
     *,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
-    references: bool | str | Iterable[str] = False,
+    references: Wanted = False,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] = DEFAULT_SEEDS,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
     partition: str | None = None,
@@ -288,6 +293,8 @@ def make_plan(
         )
         check_models(plan)
         counted = check_outline(plan, task) if rows is None else check_against_rows(plan, rows)
+        if rows is not None:
+            plan = with_learnable_folds(plan, rows, named=held_out is not None)
         plan = fit.without_misfits(plan, counted.clients, found.model)
         plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
         told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))

@@ -14,9 +14,17 @@ from farfield.runs.settings import PlanError
 from farfield.runs.variants import Variant, read_variants
 
 REFERENCES = ("prior", "erm", "local-only", "fedavg")
+#: Whether a new bench has them where nobody says.
+BY_DEFAULT = True
+Wanted = bool | str | Iterable[str]
 
 
-def with_references(asked: Sequence[Variant], references: bool | str | Iterable[str]) -> tuple[Variant, ...]:
+def wanted(references: Wanted | None, new: bool) -> Wanted:
+    """Return which references a bench gets where the user says so, or says nothing: one that grows has its own."""
+    return (new and BY_DEFAULT) if references is None else references
+
+
+def with_references(asked: Sequence[Variant], references: Wanted) -> tuple[Variant, ...]:
     """Return what was asked for and, after it, the references that are not among it.
 
     `references` is True for all, False for none, or the names of some.

@@ -7,6 +7,7 @@ from typing import Any
 
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep
+from farfield.report.folded_notes import folded
 from farfield.report.grid import as_markdown
 from farfield.report.metric_values import metric_named
 from farfield.report.page import write_report
@@ -53,5 +54,5 @@ class BenchResult:
         return Path(path)
 
     def __str__(self) -> str:
-        notes = "".join(f"note: {as_markdown(note)}  \n" for note in self.sweep.plan.get("notes", ()))
+        notes = "".join(f"note: {as_markdown(note)}  \n" for note in folded(self.sweep.plan.get("notes", ())))
         return self.results().markdown() + (f"\n{notes}" if notes else "")

@@ -13,9 +13,11 @@ from farfield.records import RunFolder
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import PREPARATION
 from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
+from farfield.runs.growing import lengthen
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Measure, OnBetter, Rounds, Schedule, Watch, open_run
-from farfield.runs.run_data import RunData, run_data
+from farfield.runs.run_data import RunData, run_data, run_sources
+from farfield.runs.source_schema import source_schema
 from farfield.tasks.task import Task
 
 
@@ -36,7 +38,9 @@ def run_job(
     """
     records = RunFolder(folder)
     with records.writing():
-        done = open_run(records, plan.job_config(job))
+        config = plan.job_config(job, source_schema(task, run_sources(plan, task, job)))
+        lengthen(records, config)
+        done = open_run(records, config)
         return done or _run_locked(plan, task, job, records, engine, checkpoint_every, watch, on_better)
 
 
@@ -55,7 +59,7 @@ def _run_locked(
         write_json(records.path / PREPARATION, data.fitted.to_json())
     algorithm = plan.algorithm(job.algorithm)
     population = Population(data.sources, data.clients, augment=plan.augment)
-    spec = plan.spec_for(algorithm)
+    spec = plan.spec_for(algorithm, data.schema)
     measures = _measures(data, task, spec, algorithm)
     model = build_model(spec, job.seed)
     with engine.federation(PreparedRun(plan, job, algorithm, model, data, population)) as fed:
@@ -68,7 +72,7 @@ def _run_locked(
             {client: population.domain_of(client) for client in population.with_validation_rows()},
             engine=engine.name,
             measure=measures,
-            facts=plan.facts(job),
+            facts={**plan.facts(job), **({"unseen": data.unseen} if data.unseen else {})},
             watch=watch,
             on_better=on_better,
         )

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,15 +20,16 @@ import torch
 
 from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
-from farfield.records import RecordsError, RunFolder, difference, read_config, sole_writer, write_config
+from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, FAILURE, FORMAT, format_of
+from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, TRACKERS
 from farfield.records.setting_text import readable
+from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
+from farfield.runs.growing import additions, check_format, check_longer, conflict
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Progress
 from farfield.runs.single_run import run_job
-from farfield.runs.variants import Variant
 from farfield.tasks.task import Task
 
 
@@ -53,24 +53,27 @@ class Silent:
 
 
 @contextmanager
-def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> Iterator[None]:
-    """Make the output folder ready and be the only one to write to it, or say in one sentence why that cannot be."""
+def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> Iterator[list[str]]:
+    """Make the output folder ready and be the only one to write to it, or say in one sentence why that cannot be.
+
+    Gives what the plan adds to a bench that is resumed, as phrases.
+    """
     with ExitStack() as held:
         if (out / BENCH).exists():
             held.enter_context(sole_writer(out, patience=0.0))
-            _prepare(plan, out, resume=resume, fresh=fresh)
+            added = _prepare(plan, out, resume=resume, fresh=fresh)
         else:
-            _prepare(plan, out, resume=resume, fresh=fresh)
+            added = _prepare(plan, out, resume=resume, fresh=fresh)
             held.enter_context(sole_writer(out, patience=0.0))
-        yield
+        yield added
 
 
-def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
+def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
     config = _config(plan)
     if fresh and (out / BENCH).exists():
         _remove_sweep(out)
         write_config(out / BENCH, config)
-        return
+        return []
     if not (out / BENCH).exists():
         if out.exists() and not out.is_dir():
             raise RecordsError(f"'{out}' is a file; give a folder for --out")
@@ -80,22 +83,23 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
             raise RecordsError(f"there is no bench in '{out}' to resume; omit --resume to start a new one")
         out.mkdir(parents=True, exist_ok=True)
         write_config(out / BENCH, config)
-        return
-    # Notes are words about the data, whose hash is compared: another version may put them otherwise.
-    before, now = ({k: v for k, v in of.items() if k != "notes"} for of in (read_config(out / BENCH), config))
-    if format_of(before, out) != FORMAT:
-        raise RecordsError(
-            f"'{out}' holds a bench in format {format_of(before, out)}, which farfield {version('farfield')} reports "
-            f"but cannot go on with (it writes format {FORMAT}); replace it with --fresh, or choose another --out"
-        )
-    changed = _other_variants(before.get("variants", []), now["variants"]) or difference(before, now)
+        return []
+    before = read_config(out / BENCH)
+    check_format(before, out)
+    changed = conflict(before, config)
     if changed:
         way = "set it back and add --resume, replace the bench with --fresh, or choose another --out"
         raise RecordsError(f"'{out}' holds another bench: {changed}; {way}")
+    added = additions(before, config)
     if not resume:
+        go_on = f"to add {listed(added)}" if added else "to go on"
         raise RecordsError(
-            f"'{out}' holds this bench already; add --resume to go on or --fresh to replace it, or choose another --out"
+            f"'{out}' holds this bench already; add --resume {go_on} or --fresh to replace it, or choose another --out"
         )
+    check_longer(before, plan)
+    if added:
+        write_config(out / BENCH, config)
+    return added
 
 
 def _config(plan: Plan) -> dict[str, Any]:
@@ -105,31 +109,25 @@ def _config(plan: Plan) -> dict[str, Any]:
     return {"format": FORMAT, **content, "variants": variants}
 
 
-def _other_variants(there: list[dict[str, Any]], here: list[dict[str, Any]]) -> str | None:
-    """Say how two lists of variants differ; None if they do not."""
-    labels = [", ".join(variant["label"] for variant in variants) for variants in (there, here)]
-    if labels[0] != labels[1]:
-        return f"its variants are {labels[0]}, and here they are {labels[1]}"
-    for old, new in zip(there, here, strict=True):
-        if old != new:
-            texts = [Variant.model_validate(variant).text for variant in (old, new)]
-            return f"its variant '{old['label']}' is {texts[0]}, and here it is {texts[1]}"
-    return None
-
-
 def _remove_sweep(out: Path) -> None:
     """Remove what a bench wrote, and nothing else that may lie in the folder.
 
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
-    shutil.rmtree(out / "runs", ignore_errors=True)
-    for name in (BENCH, DATA, "report.html"):
+    for name in ("runs", TRACKERS):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in (BENCH, DATA, DIAGNOSIS, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
 def missing_jobs(plan: Plan, task: Task, out: Path) -> list[Job]:
-    """The runs that have no result yet."""
-    return [job for job in plan.jobs(task) if RunFolder(job.folder(out)).result is None]
+    """The runs that have no result yet, or fewer rounds than the plan has by now."""
+    return [job for job in plan.jobs(task) if not _is_done(plan, job, out)]
+
+
+def _is_done(plan: Plan, job: Job, out: Path) -> bool:
+    result = RunFolder(job.folder(out)).result
+    return result is not None and result["rounds"] >= plan.rounds_of[job.algorithm]
 
 
 def run_sweep(

@@ -39,7 +39,8 @@ def open_task(task: str | Path | Task, *, features: str | None = None, image_siz
     if backbone.endswith(".npz"):
         return ready_features(_name_of(task), ready_path(backbone))
     if isinstance(task, Path):
-        return features_of_images(_name_of(task), listed(task), backbone, f"the images in {task.name}", "")
+        made = features_of_images(_name_of(task), listed(task), backbone, f"the images in {task.name}", "")
+        return replace(made, classes_from_rows=True)
     if isinstance(task, Task):
         return with_features(task, backbone)
     try:

@@ -6,13 +6,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 
 from farfield.models.spec import ModelSpec
 from farfield.tasks.images.image_set import ImageInput, ImageSet
 from farfield.tasks.outline import TaskOutline
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 TaskKind = Literal["classification", "regression"]
 
@@ -34,10 +37,14 @@ class Domain:
     #: A number for each row: rows of the same number (a patient, a burst of pictures) are on one side of the split
     #: into training and validation rows. None where every row stands for itself.
     groups: torch.Tensor | None = None
+    #: Of a table: the cells as they were read, of which each run makes `x` by the columns that its sources decide.
+    cells: DataFrame | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.groups is not None and self.groups.shape != (len(self.y),):
             raise ValueError(f"domain '{self.name}' has {len(self.y)} rows and groups of {tuple(self.groups.shape)}")
+        if self.cells is not None and len(self.cells) != len(self.y):
+            raise ValueError(f"domain '{self.name}' has {len(self.cells)} rows of cells but {len(self.y)} labels")
         if len(self.x) != len(self.y):
             raise ValueError(f"domain '{self.name}' has {len(self.x)} examples but {len(self.y)} labels")
         if len(self.y) == 0:
@@ -62,6 +69,10 @@ class Fitted(Protocol):
     def outputs(self, given: torch.Tensor) -> torch.Tensor:
         """What the model gives, in the units of the raw labels."""
 
+    @property
+    def label_scale(self) -> float:
+        """A raw label's units per unit of what the model learns: 1 for classes, the standard deviation for numbers."""
+
     def to_json(self) -> dict[str, Any]:
         """Everything that is needed to prepare rows again, without the data."""
 
@@ -77,6 +88,17 @@ class Preparation(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a prepared example; it does not depend on what was fitted."""
+
+    def of_sources(self, sources: Sequence[Domain]) -> Preparation:
+        """Return the preparation that these domains alone decide: columns, their kinds, levels and gaps, the width.
+
+        Whatever other domains hold plays no part. Raises ValueError, one sentence, if nothing is left to learn from.
+        """
+        return self
+
+    def examples(self, domain: Domain) -> torch.Tensor:
+        """Return a domain's raw examples as this preparation reads them, also of a domain that decided nothing."""
+        return domain.x
 
     def check(self, domain: Domain) -> None:
         """Raise ValueError, one sentence, for rows that cannot be prepared."""
@@ -106,8 +128,11 @@ class Task:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     source: str = ""
-    #: Fitted anew in every run, on its sources' training rows. None where `x` is used as it is.
+    #: Decided and fitted anew in every run, on its sources alone. None where `x` is used as it is.
     preparation: Preparation | None = None
+    #: Whether `classes` are those that occur in the rows, so that a run's classes are those of its sources. A class
+    #: list that was published or given stays as it is.
+    classes_from_rows: bool = False
     #: What a user must know of how the data was read, a sentence each: columns left out, rows that occur twice.
     notes: tuple[str, ...] = ()
     #: What tells these examples from any other; a loader that knows (the key of a cache) says so and saves the reading.

@@ -22,6 +22,7 @@ from farfield.records.atomic import write_atomic, write_json
 from farfield.records.bench_folder import PREPARATION
 from farfield.runs.plan import Plan
 from farfield.runs.settings import PlanError
+from farfield.runs.source_schema import SourceSchema
 from farfield.tasks import Domain
 from farfield.tasks.images.image_set import ImageInput
 from farfield.tasks.outline import TaskOutline
@@ -82,15 +83,23 @@ class TrainedModel:
 class Best:
     """Keeps the best model so far on disk, so that a kill costs nothing."""
 
-    def __init__(self, out: Path, plan: Plan, task: TaskOutline, algorithm: str, fitted: Fitted | None) -> None:
+    def __init__(
+        self,
+        out: Path,
+        plan: Plan,
+        task: TaskOutline,
+        algorithm: str,
+        fitted: Fitted | None,
+        schema: SourceSchema | None = None,
+    ) -> None:
         self._out, self._fitted = out, fitted
         self._about = {
             "task": plan.task,
             "kind": task.kind,
-            "classes": list(task.classes),
+            "classes": list(task.classes if schema is None else schema.classes),
             "algorithm": algorithm,
             "method": plan.variant(algorithm).method,
-            "spec": plan.spec_for(plan.algorithm(algorithm)).model_dump(mode="json"),
+            "spec": plan.spec_for(plan.algorithm(algorithm), schema).model_dump(mode="json"),
             "settings": plan.settings[algorithm],
             "domains": list(task.domain_names),
             "prepared": fitted is not None,

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from farfield.records import RecordsError, RunFolder
+from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.engines import check_engine, open_engine
 from farfield.runs.plan import Job, Plan, check_counts, check_one_variant, make_plan
-from farfield.runs.rounds import Watch, run_difference
+from farfield.runs.rounds import Progress, Watch, run_difference
 from farfield.runs.run_data import run_data
 from farfield.runs.settings import PlanError, check_weights
 from farfield.runs.single_run import run_job
+from farfield.runs.source_schema import source_schema
+from farfield.runs.sweep import Silent
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -41,11 +44,12 @@ def train(
     resume: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
     watch: Watch = lambda _: None,
+    callbacks: Sequence[Callback] = (),
 ) -> Path:
     """Train on every domain and keep the model of the round with the best source validation. Returns the folder.
 
     `algorithm` is one variant: a name, a text such as 'fedprox:mu=0.1', `farfield.method(…)`, a class or an instance.
-    `ready` is called when everything was checked, before the first round.
+    `ready` is called when everything was checked, before the first round. `callbacks` are told of each round.
     """
     variant = check_one_variant(algorithm, settings)
     label = variant.label
@@ -54,6 +58,7 @@ def train(
     out = Path(out)
     check_engine(engine, None)
     check_counts(workers, None, checkpoint_every)
+    callbacks = check_callbacks(callbacks)
     plan = make_plan(
         task,
         algorithms=variant,
@@ -73,28 +78,41 @@ def train(
         raise PlanError(f"{label} gives one model per client and no common one to keep; train another method")
     job = Job(label, None, seed)
     folder = out / "run"
-    _check_folder(out, folder, plan, job, resume)
-    best = Best(out, plan, task.outline(), label, run_data(plan, task, job).fitted)
+    config = plan.job_config(job, source_schema(task, task.domains))
+    _check_folder(out, folder, config, resume)
+    data = run_data(plan, task, job)
+    best = Best(out, plan, task.outline(), label, data.fitted, data.schema)
     ready(plan)
-    with open_engine(engine, plan, task, workers) as opened:
-        result = run_job(
-            plan,
-            task,
-            job,
-            folder,
-            engine=opened,
-            checkpoint_every=checkpoint_every,
-            watch=watch,
-            on_better=best.keep,
-        )
+    if callbacks and not RunFolder(folder).exists:  # a tracker writes to the folder before the run does
+        RunFolder(folder).create(config)
+
+    with telling(callbacks, plan, folder, {job: folder}, Silent()) as teller:
+
+        def watch_and_tell(progress: Progress) -> None:
+            teller.progress(progress)
+            watch(progress)
+
+        teller.start()
+        with open_engine(engine, plan, task, workers) as opened:
+            result = run_job(
+                plan,
+                task,
+                job,
+                folder,
+                engine=opened,
+                checkpoint_every=checkpoint_every,
+                watch=watch_and_tell,
+                on_better=best.keep,
+            )
+        teller.run_ended(job, None)
     write_card(out, plan, task.outline(), job, result)
     return out
 
 
-def _check_folder(out: Path, folder: Path, plan: Plan, job: Job, resume: bool) -> None:
+def _check_folder(out: Path, folder: Path, config: Mapping[str, Any], resume: bool) -> None:
     run = RunFolder(folder)
     if run.exists:
-        changed = run_difference(run.config, plan.job_config(job))
+        changed = run_difference(run.config, config)
         if changed:
             raise RecordsError(
                 f"'{out}' holds another training: {changed}; choose another --out, or leave the setting as it was "

@@ -415,3 +415,29 @@ def test_files_of_sites_agree_like_the_file_of_all(tmp_path: Path) -> None:
         path = write(part.drop(columns="hospital"), tmp_path / f"{name}.csv")
         told[str(name)] = describe(read_frame(path), label="died")
     assert_same(agree(told), joined(read_frame(write(frame, tmp_path / "all.csv"))))
+
+
+def test_sites_that_only_evaluate_decide_neither_columns_nor_classes() -> None:
+    """A gap, a new level, a new class and a further column at such a site leave the schema as it was."""
+    frame = visits()
+    sites = cut(frame)
+    *training, evaluating = sites
+    own = {name: sites[name] for name in training}
+    odd = frame[frame["hospital"] == evaluating].drop(columns="hospital").infer_objects().reset_index(drop=True)
+    odd["ward"] = ["attic", *odd["ward"][1:]]
+    odd.loc[1, "age"] = None
+    odd["further"] = range(len(odd))
+    odd["died"] = ["lost", *odd["died"][1:]]
+    agreed = agree(own, {evaluating: describe(odd, label="died")})
+    assert agreed.model_copy(update={"sites": agree(own).sites}) == agree(own)
+    assert agreed.sites == {name: sites[name].rows for name in sites}
+
+
+def test_a_site_that_only_evaluates_is_the_one_to_mend_its_data() -> None:
+    told = {name: site(age=AGES) for name in "ab"}
+    with pytest.raises(SchemaConflict, match="column 'age' is numbers at 'a' and 'b' and text") as conflict:
+        agree(told, {"c": site(age=["old"] * 6)})
+    assert conflict.value.sites == ("c",)
+    with pytest.raises(SchemaConflict, match="site 'c' has no column 'age'") as conflict:
+        agree(told, {"c": site(years=AGES)})
+    assert conflict.value.sites == ("c",)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # for annotations alone: these import torch
     from farfield.models import Layout
 
 SCHEMA, STATISTICS, EVALUATION, REPLY = "schema", "statistics", "evaluation", "every reply"
+DIAGNOSIS = "diagnosis"
 #: What `protocol.metrics` makes of a classification's rows, and of a regression's.
 CLASSIFICATION = ("accuracy", "macro_f1", "loss", "auroc", "average_precision", "ece", "brier")
 REGRESSION = ("loss", "r2", "mae")
@@ -30,7 +31,7 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: A phase of the method, or "schema", "statistics", "evaluation", "every reply".
+    #: A phase of the method, or "schema", "statistics", "diagnosis", "evaluation", "every reply".
     exchange: str
     name: str
     #: In words: "parameters", "head", "1 number".
@@ -214,6 +215,13 @@ def _columns(schema: SiteSchema) -> dict[str, list[int]] | None:
 def _may_be_regression(schema: SiteSchema) -> bool:
     """Return whether the label may be a number: few whole numbers are classes, unless other sites have many more."""
     return schema.label.found == "number" if schema.form == "table" else schema.kind == "regression"
+
+
+def diagnosis_entries() -> list[Entry]:
+    """Return what a training site tells for a diagnosis of the shift between sites."""
+    from farfield.diagnose.site_moments import SENDS
+
+    return phase_entries(DIAGNOSIS, SENDS, None)
 
 
 def evaluation_entries(schema: SiteSchema) -> list[Entry]:

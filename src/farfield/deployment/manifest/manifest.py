@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.manifest.entries import (
     Entry,
+    diagnosis_entries,
     evaluation_entries,
     phase_entries,
     reply_entries,
@@ -72,6 +73,7 @@ def make_manifest(federation: FederationFile, *, schema: SiteSchema, spec: Model
         from farfield.federation.phase import declared_phases
 
         entries += statistics_entries(schema)
+        entries += diagnosis_entries() if federation.diagnose else []
         layout, declared = _layout(client, spec), declared_phases(build(federation.algorithm, settings))
         for phase in (*client.phases, "evaluate"):
             entries += phase_entries(phase, declared[phase], layout)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from farfield.deployment.manifest.entries import EVALUATION, REPLY, SCHEMA, STATISTICS, Entry
+from farfield.deployment.manifest.entries import DIAGNOSIS, EVALUATION, REPLY, SCHEMA, STATISTICS, Entry
 
 if TYPE_CHECKING:
     from farfield.deployment.manifest.manifest import Manifest
@@ -48,7 +48,9 @@ def size_of(entry: Entry) -> str:
         return entry.size
     if entry.numbers == 0:
         return f"{entry.size}: none here"
-    size = entry.numbers * (TENSOR_BYTES if entry.exchange not in (SCHEMA, STATISTICS, EVALUATION) else NUMBER_BYTES)
+    size = entry.numbers * (
+        TENSOR_BYTES if entry.exchange not in (SCHEMA, STATISTICS, DIAGNOSIS, EVALUATION) else NUMBER_BYTES
+    )
     return f"{entry.size}: {entry.numbers:,} numbers, {_bytes(size)}"
 
 
@@ -62,6 +64,7 @@ def _when(exchange: str) -> str:
     return {
         SCHEMA: "once, before training",
         STATISTICS: "once, before training",
+        DIAGNOSIS: "once, before training",
         EVALUATION: "after each round that is evaluated",
         REPLY: "with what is sent below",
         "evaluate": "after each round that is evaluated",
@@ -75,7 +78,7 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
     phases = [
         exchange
         for exchange in dict.fromkeys(entry.exchange for entry in manifest.entries)
-        if exchange not in (SCHEMA, STATISTICS, REPLY)
+        if exchange not in (SCHEMA, STATISTICS, DIAGNOSIS, REPLY)
     ]
     sentences = [
         "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",

@@ -41,18 +41,40 @@ LEFT_OUT = {
 Parts = Mapping[str, Observed]
 
 
-def agree(reported: Mapping[str, SiteSchema] | Iterable[tuple[str, SiteSchema]]) -> AgreedSchema:
-    """Return the schema of these sites together. It does not depend on their order."""
+def agree(
+    reported: Mapping[str, SiteSchema] | Iterable[tuple[str, SiteSchema]],
+    evaluating: Mapping[str, SiteSchema] | None = None,
+) -> AgreedSchema:
+    """Return the schema of these sites together. It does not depend on their order.
+
+    Sites that only evaluate decide nothing: they have to fit what the training sites agree on. A class that only such a
+    site has is unseen there.
+    """
     pairs = list(reported.items() if isinstance(reported, Mapping) else reported)
-    names = [name for name, _ in pairs]
-    if not names:
+    others = dict(evaluating or {})
+    names = [*(name for name, _ in pairs), *others]
+    if not pairs:
         raise SchemaConflict("no site has reported a schema")
     for name in names:
         if names.count(name) > 1:
             raise SchemaConflict(
                 f"two sites are named '{name}'; give one of them another name in its site file", [name]
             )
-    sites = {name: dict(pairs)[name] for name in in_order(names)}
+    training = dict(pairs)
+    agreed = _agree(training)
+    for name, site in others.items():
+        try:
+            _agree({**training, name: _fitting_part(site, agreed)})
+        except SchemaConflict as conflict:
+            raise SchemaConflict(str(conflict), [name], conflict.column) from None
+    if not others:
+        return agreed
+    rows = {name: site.rows for name, site in {**training, **others}.items()}
+    return agreed.model_copy(update={"sites": {name: rows[name] for name in _in_order({**training, **others})}})
+
+
+def _agree(reported: Mapping[str, SiteSchema]) -> AgreedSchema:
+    sites = {name: reported[name] for name in in_order(reported)}
     need_same(
         {name: site.form for name, site in sites.items()},
         lambda form: f"the data is {FORMS[form]}",
@@ -62,6 +84,23 @@ def agree(reported: Mapping[str, SiteSchema] | Iterable[tuple[str, SiteSchema]])
     if tables:
         return _agree_tables(tables)
     return _agree_examples({name: site for name, site in sites.items() if isinstance(site, ArraySite)})
+
+
+def _fitting_part(site: SiteSchema, agreed: AgreedSchema) -> SiteSchema:
+    """The part of an evaluating site's schema that has to fit: columns that nobody trains on need not."""
+    if not isinstance(site, TableSite):
+        return site
+    used = {column.name for column in agreed.columns}
+    return site.model_copy(update={"columns": tuple(column for column in site.columns if column.name in used)})
+
+
+def _in_order(sites: Mapping[str, SiteSchema]) -> list[str]:
+    """The sites' names in the order in which one machine would number the domains."""
+    first = next(iter(sites.values()))
+    if isinstance(first, ArraySite) and first.form == "task":
+        known = list(first.domains)
+        return sorted(in_order(sites), key=lambda name: known.index(name) if name in known else len(known))
+    return sorted(sites) if first.form == "images" else list(in_order(sites))
 
 
 def _agree_tables(sites: Mapping[str, TableSite]) -> AgreedSchema:
@@ -266,21 +305,24 @@ def _agree_examples(sites: Mapping[str, ArraySite]) -> AgreedSchema:
         need_same(sites, described, "sites that train together need the same")
     if first.form == "task":
         for name, site in sites.items():
-            if site.model_copy(update={"rows": first.rows}) != first:
+            if site.model_copy(update={"rows": first.rows, "observed": first.observed}) != first:
                 raise SchemaConflict(
                     f"site '{name}' has another version of the task '{first.task}' than '{next(iter(sites))}': its "
                     "columns, classes or model differ; install the same data and the same farfield",
                     [name],
                 )
     classes: tuple[str, ...] = max((site.classes for site in sites.values()), key=len)
-    columns, model, defaults = first.columns, first.model, first.defaults
-    order = list(sites)
+    columns, model, defaults, shape = first.columns, first.model, first.defaults, first.shape
     if first.form == "task":
-        order.sort(key=lambda name: first.domains.index(name) if name in first.domains else len(first.domains))
+        if first.observed:
+            columns = _task_columns(sites)
+            shape = (len(columns),)
+            assert model is not None
+            model = model.model_copy(update={"input_shape": TablePreparation(columns).shape})
     elif first.form == "images":
         check_classes({name: site.classes for name, site in sites.items()}, "the folder of images")
         classes = tuple(sorted({each for site in sites.values() for each in site.classes}))
-        model, defaults, order = folder.image_model(first.shape[-1], len(classes)), dict(folder.DEFAULTS), sorted(order)
+        model, defaults = folder.image_model(first.shape[-1], len(classes)), dict(folder.DEFAULTS)
     elif len(first.shape) == 1:
         missing = [any(flags) for flags in zip(*(site.missing for site in sites.values()), strict=True)]
         columns = tuple(Column(f"x{number}", "number", missing=flag) for number, flag in enumerate(missing))
@@ -294,12 +336,21 @@ def _agree_examples(sites: Mapping[str, ArraySite]) -> AgreedSchema:
         form=first.form,
         kind=first.kind,
         classes=classes,
-        shape=first.shape,
+        shape=shape,
         dtype=first.dtype,
         model=model,
         defaults=defaults,
-        sites={name: sites[name].rows for name in order},
+        sites={name: sites[name].rows for name in _in_order(sites)},
         columns=columns,
         words=first.words,
         task=first.task,
     )
+
+
+def _task_columns(sites: Mapping[str, ArraySite]) -> tuple[Column, ...]:
+    """The columns of a registered task that the training sites' rows decide, in the task's order."""
+    decided = (decide(list(parts))[0] for parts in zip(*(site.observed for site in sites.values()), strict=True))
+    columns = tuple(column for column in decided if column is not None)
+    if not columns:
+        raise SchemaConflict("no column of the task is left to learn from with the rows of these sites")
+    return columns

@@ -13,7 +13,8 @@ read by the same code. This is everything that a site's schema discloses:
   that value; the label's name and classes (for a label of real numbers, or of more than 20 whole ones, only that it is
   one);
 - arrays and images: how many rows, their shape and type, which columns have missing values, the names of the classes;
-- a domain of a registered task: these, and what the task declares: its name, domains, columns, words and model.
+- a domain of a registered task: these, and what the task declares: its name, domains, columns, words and model; of
+  table rows also what a table discloses of its columns.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from farfield.tasks.user_data.bag_of_words import WordPreparation
 from farfield.tasks.user_data.column_decision import Names, Observed, ObservedLabel, StrictContent, too_many
 from farfield.tasks.user_data.columns import observe, observe_label
 from farfield.tasks.user_data.preparation import Column, TablePreparation
+from farfield.tasks.user_data.source_columns import TaskTable
 from farfield.tasks.user_data.table_file import TableError, need_columns
 
 if TYPE_CHECKING:
@@ -78,6 +80,8 @@ class ArraySite(StrictContent):
     words: Names = ()
     model: ModelSpec | None = None
     defaults: dict[str, Any] = Field(default_factory=dict)
+    #: Of a registered task of table rows: the summary of each column in this site's rows.
+    observed: tuple[Observed, ...] = ()
 
     @model_validator(mode="after")
     def _parts_fit(self) -> ArraySite:
@@ -90,6 +94,8 @@ class ArraySite(StrictContent):
             raise ValueError("the classes do not fit the labels")
         if (self.form == "task") != (self.model is not None):
             raise ValueError("a registered task has a model, and nothing else has")
+        if self.observed and (self.form != "task" or any(c.known + c.missing != self.rows for c in self.observed)):
+            raise ValueError("the summaries of columns do not fit the rows")
         return _check_width(self)
 
 
@@ -152,15 +158,15 @@ def _check_width(schema: Columned) -> Columned:
     return schema
 
 
-def check_agreed(own: TableSite, agreed: AgreedSchema) -> None:
+def check_agreed(own: TableSite | ArraySite, agreed: AgreedSchema) -> None:
     """Refuse, at the site, columns that it did not report, or a form of them that would disclose more than it reported.
 
     A column that was dropped stays dropped, whoever asks for it. Levels for numbers, or for texts that were not
     disclosed, would let a server find out from the statistics which of them occur.
     """
-    reported = {column.name: column for column in own.columns}
-    if agreed.label != own.label.name:
+    if isinstance(own, TableSite) and agreed.label != own.label.name:
         raise SchemaError(f"the federation predicts '{agreed.label}', and the label here is '{own.label.name}'")
+    reported = {column.name: column for column in (own.columns if isinstance(own, TableSite) else own.observed)}
     for column in agreed.columns:
         found = reported.get(column.name)
         if found is None:
@@ -261,6 +267,7 @@ def describe_task(task: Task, domain: Domain) -> ArraySite:
         words=preparation.words if isinstance(preparation, WordPreparation) else (),
         model=task.model,
         defaults=json.loads(json.dumps(dict(task.defaults))),
+        observed=preparation.observed(domain) if isinstance(preparation, TaskTable) else (),
     )
 
 

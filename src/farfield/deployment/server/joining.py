@@ -181,7 +181,9 @@ def _admit(
 def _agreed(network: Network, members: dict[int, Member], report: Report) -> AgreedSchema | None:
     """Return the schema that the sites agree on, or turn away those that have to mend their data and return None."""
     try:
-        return agree({m.name: m.schema for m in members.values() if m.schema is not None})
+        schemas = {m.name: (m.role, m.schema) for m in members.values() if m.schema is not None}
+        parts = ({name: schema for name, (of, schema) in schemas.items() if of == role} for role in ROLES)
+        return agree(*parts)
     except SchemaConflict as conflict:
         conflicting = [m for m in members.values() if m.name in conflict.sites] or list(members.values())
         for member in conflicting:

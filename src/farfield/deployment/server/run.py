@@ -19,6 +19,7 @@ from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.server.ask_sites import Network
+from farfield.deployment.server.diagnosis import diagnose_federation
 from farfield.deployment.server.engine import SitesFederation
 from farfield.deployment.server.evaluating_sites import evaluation_sentences
 from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
@@ -128,6 +129,8 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
     joined, fitted = _agree_with_sites(network, settings, out / FLOWER, activity)
     task = _outline(federation, joined, fitted)
     plan = _plan(federation, task)
+    if federation.diagnose:
+        diagnose_federation(network, federation, joined, fitted, task, out, activity)
     names = " and ".join(member.name for member in joined.evaluating)
     job = Job(federation.algorithm, names or None, federation.seed)
     algorithm = plan.algorithm(job.algorithm)

@@ -115,6 +115,9 @@ def _answer(
         return site.describe(str(given["algorithm"]), given["settings"], given["rounds"])
     if question == "statistics":
         return site.statistics(read_agreed_schema(given["schema"]), int(given["seed"]))
+    if question == "moments":
+        agreed = read_agreed_schema(given["schema"])
+        return site.moments(agreed, given["fitted"], int(given["seed"]), int(given["width"]))
     if question == "measure":
         assignment = Assignment.model_validate(given["assignment"])
         models = [ModelState(**groups[group]) for group in sorted(groups, key=int)]

@@ -31,6 +31,7 @@ from farfield.errors import UserError
 from farfield.tasks import registry
 from farfield.tasks.clients.validation import split_domain
 from farfield.tasks.task import Domain, TaskKind
+from farfield.tasks.user_data.source_columns import SourceTable, TaskTable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -133,7 +134,8 @@ def _open_table(site: SiteFile, path: Path) -> SiteData:
     def rows(agreed: AgreedSchema) -> Domain:
         check_agreed(schema, agreed)
         x = torch.from_numpy(encode(frame, agreed.columns))
-        return Domain(site.name, x, encode_labels(frame[label], label, agreed.classes), groups=groups)
+        y = encode_labels(frame[label], label, agreed.classes, unseen=site.role == "evaluate")
+        return Domain(site.name, x, y, groups=groups)
 
     return SiteData(site, schema, tuple(notes), rows, frame)
 
@@ -159,7 +161,7 @@ def _open_arrays(site: SiteFile, path: Path) -> SiteData:
     classes = () if regression else tuple(str(number) for number in range(int(domain.y.max()) + 1))
     kind: TaskKind = "regression" if regression else "classification"
     schema = describe_examples(domain, kind, "arrays", classes)
-    return SiteData(site, schema, (), lambda agreed: _fitting(domain, schema.kind, classes, agreed))
+    return SiteData(site, schema, (), lambda agreed: _fitting(site, domain, schema.kind, classes, agreed))
 
 
 def _open_images(site: SiteFile, path: Path) -> SiteData:
@@ -174,7 +176,8 @@ def _open_images(site: SiteFile, path: Path) -> SiteData:
         x = pixels(images, HashedImages.of(images).hashed, site.image_size or SIZE)
         (domain,) = make_domains(images, x)
     schema = describe_examples(domain, "classification", "images", images.classes)
-    return SiteData(site, schema, images.notes, lambda agreed: _fitting(domain, schema.kind, images.classes, agreed))
+    classes = images.classes
+    return SiteData(site, schema, images.notes, lambda agreed: _fitting(site, domain, schema.kind, classes, agreed))
 
 
 def _open_task(site: SiteFile) -> SiteData:
@@ -190,14 +193,21 @@ def _open_task(site: SiteFile) -> SiteData:
     def rows(agreed: AgreedSchema) -> Domain:
         if agreed.task != task.name:
             raise UserError(f"the federation trains on the task '{agreed.task}'")
-        if schema.columns != agreed.columns or schema.words != agreed.words:
+        if schema.words != agreed.words or bool(schema.columns) != bool(agreed.columns):
             raise UserError(f"the task '{task.name}' has other columns here than at the other sites")
-        return _fitting(domain, task.kind, task.classes, agreed)
+        own = domain
+        if isinstance(task.preparation, TaskTable):
+            check_agreed(schema, agreed)
+            of_run = SourceTable(agreed.columns, decided_by=task.preparation.columns)
+            own = replace(domain, x=of_run.examples(domain), cells=None)
+        elif schema.columns != agreed.columns:
+            raise UserError(f"the task '{task.name}' has other columns here than at the other sites")
+        return _fitting(site, own, task.kind, task.classes, agreed)
 
     return SiteData(site, schema, task.notes, rows)
 
 
-def _fitting(domain: Domain, kind: TaskKind, classes: Sequence[str], agreed: AgreedSchema) -> Domain:
+def _fitting(site: SiteFile, domain: Domain, kind: TaskKind, classes: Sequence[str], agreed: AgreedSchema) -> Domain:
     """Return a domain with its classes numbered as agreed. Raises UserError if it does not fit the agreed schema."""
     if tuple(domain.x.shape[1:]) != agreed.shape or str(domain.x.dtype) != f"torch.{agreed.dtype}":
         raise UserError(
@@ -209,11 +219,13 @@ def _fitting(domain: Domain, kind: TaskKind, classes: Sequence[str], agreed: Agr
     if agreed.form == "arrays" and any(column.kind != "number" for column in agreed.columns):
         raise UserError("the federation takes numbers as categories, which would disclose which of them occur")
     unknown = [name for name in classes if name not in agreed.classes]
-    if unknown:
+    if unknown and site.role != "evaluate":
         raise UserError(f"there is a class '{unknown[0]}'; the federation agreed on {_listed(agreed.classes)}")
     if kind == "regression" or tuple(classes) == agreed.classes[: len(classes)]:
         return domain
-    codes = torch.tensor([agreed.classes.index(name) for name in classes])
+    # Classes that no training site has come after those of the model: they are unseen.
+    numbers = {name: number for number, name in enumerate([*agreed.classes, *unknown])}
+    codes = torch.tensor([numbers[name] for name in classes])
     return replace(domain, y=codes[domain.y])
 
 

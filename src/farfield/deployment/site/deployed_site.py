@@ -15,10 +15,13 @@ from torch import Tensor
 
 from farfield import __version__
 from farfield.deployment.manifest.enforce import check_phase, check_proposal, check_seed_and_model
+from farfield.deployment.manifest.entries import DIAGNOSIS
 from farfield.deployment.manifest.manifest import Manifest
 from farfield.deployment.schema.site_schema import AgreedSchema, read_agreed_schema
 from farfield.deployment.site.data import SiteData, open_site
 from farfield.deployment.site.site_file import read_site
+from farfield.diagnose.site_moments import MOST_CLASSES, MOST_FEATURES, shared_projection, site_moments
+from farfield.errors import UserError
 from farfield.federation.client import Client, Rows
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.refusal import Refused
@@ -64,6 +67,27 @@ class DeployedSite:
         preparation.check(domain)
         training, _ = self.data.split(agreed, seed)
         return preparation.statistics(domain.x[training], domain.y[training])
+
+    def moments(self, agreed: AgreedSchema, fitted: Any, seed: int, width: int) -> dict[str, Any]:
+        """Return moments of this site's training rows and a linear head, from which a diagnosis is made."""
+        self._need_training_role()
+        self._need_approved_exchange(DIAGNOSIS)
+        check_seed_and_model(self.approved, seed)
+        if not 1 <= width <= MOST_FEATURES or len(agreed.classes) > MOST_CLASSES:
+            raise Refused(
+                f"a diagnosis is of 1 to {MOST_FEATURES} features and at most {MOST_CLASSES} classes, and the server "
+                f"asks for {width} and {len(agreed.classes)}"
+            )
+        domain = self.data.domain(agreed)
+        training, _ = self.data.split(agreed, seed)
+        x, y = domain.x[training], domain.y[training]
+        if agreed.preparation is not None:
+            numbers: Fitted = read_fitted(fitted)
+            x, y = numbers.apply(x), numbers.targets(y)
+        try:
+            return site_moments(shared_projection(x, width, seed), y.numpy(), len(agreed.classes))
+        except UserError as error:  # it counts rows, and quotes none
+            raise Refused(f"site '{self.name}': {error}") from None
 
     # The rounds: the protocol `Site` of federation.flower.node.
 

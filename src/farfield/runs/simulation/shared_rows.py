@@ -43,7 +43,7 @@ class SharedRows:
                 {
                     "name": domain.name,
                     "x": self._keep(domain.x) if lasting else self._put(domain.x, own),
-                    "y": self._keep(domain.y) if lasting else self._put(domain.y, own),
+                    "y": self._put(domain.y, own) if data.schema.renumbered or not lasting else self._keep(domain.y),
                 }
                 for domain in data.sources
             ],

@@ -215,7 +215,7 @@ def load_mortality() -> Task:
         "in eleven ends so, which makes accuracy say little: look at AUROC",
     )
     left_out = (f"{unknown} stays of hospitals without a region were left out",) if unknown else ()
-    return replace(task, notes=(*left_out, *task.notes))
+    return replace(task, classes_from_rows=False, notes=(*left_out, *task.notes))
 
 
 def _mortality() -> DataFrame:

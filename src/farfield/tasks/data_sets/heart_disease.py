@@ -15,7 +15,8 @@ from farfield.tasks.data_folder.store import locate, require
 from farfield.tasks.registry import register
 from farfield.tasks.task import Task
 from farfield.tasks.user_data.table import task_from_frame
-from farfield.tasks.user_data.table_file import MISSING, TableError, need_columns, read_frame
+from farfield.tasks.user_data.table_file import TableError, need_columns, read_frame
+from farfield.tasks.user_data.text_cells import MISSING
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -62,6 +63,7 @@ def load() -> Task:
     return replace(
         task,
         classes=("healthy", "diseased"),
+        classes_from_rows=False,
         domains=tuple(replace(domain, y=1 - domain.y) for domain in task.domains),
     )
 

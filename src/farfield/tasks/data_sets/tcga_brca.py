@@ -54,7 +54,7 @@ def load() -> Task:
         "accounted for, so 'censored' is not 'survived'",
     )
     left_out = (f"{elsewhere} patients of sites outside the six regions were left out",) if elsewhere else ()
-    return replace(task, notes=(*left_out, *task.notes))
+    return replace(task, classes_from_rows=False, notes=(*left_out, *task.notes))
 
 
 def read(path: Path) -> DataFrame:

@@ -67,7 +67,12 @@ def with_features(task: Task, backbone: str = DEFAULT) -> Task:
     made_of = _task(task.name, domains, task.classes, about, task.description, task.source, task.notes, made)
     # Who trains and who is held out is the task's question, and stays the same.
     kept = {key: task.defaults[key] for key in WHO_TRAINS if key in task.defaults}
-    return replace(made_of, held_out=task.held_out, defaults={**made_of.defaults, **kept})
+    return replace(
+        made_of,
+        held_out=task.held_out,
+        defaults={**made_of.defaults, **kept},
+        classes_from_rows=task.classes_from_rows,
+    )
 
 
 def _task(

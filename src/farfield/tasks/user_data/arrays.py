@@ -44,6 +44,7 @@ def task_from_arrays(
     domains = _plain(name, domains)
     if classes is not None and len(set(classes)) < len(classes):
         raise ArrayError(f"classes = {list(classes)}: a name stands there twice")
+    classes_from_rows = classes is None
     classes, domains = _numbered(classes, domains)
     pairs = {domain: _pair(domain, *pair) for domain, pair in domains.items()}
     shapes = {domain: x.shape[1:] for domain, (x, _) in pairs.items()}
@@ -70,6 +71,7 @@ def task_from_arrays(
         defaults=DEFAULTS if defaults is None else defaults,
         source="arrays",
         preparation=preparation,
+        classes_from_rows=classes_from_rows,
         notes=(*_shape_notes(made[0].x.shape[1:]), *_class_notes(made, names), *_notes(made), *grouped),
     )
 

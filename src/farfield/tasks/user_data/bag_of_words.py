@@ -31,6 +31,10 @@ class FittedWords:
     seen: tuple[bool, ...]
 
     @property
+    def label_scale(self) -> float:
+        return 1.0
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return (len(self.words),)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from farfield.tasks.user_data.column_decision import FEW_LEVELS, Found
-from farfield.tasks.user_data.table_file import DOTS_APART, rows_named
+from farfield.tasks.user_data.table_file import rows_named
+from farfield.tasks.user_data.text_cells import DOTS_APART
 
 if TYPE_CHECKING:
     from pandas import Series

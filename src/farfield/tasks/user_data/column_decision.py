@@ -6,6 +6,7 @@ deployment each site summarises its own part.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
@@ -63,13 +64,20 @@ class ObservedLabel(StrictContent):
 
 
 def in_order(texts: Iterable[str]) -> tuple[str, ...]:
-    """Different texts, by size where all are numbers, else by the alphabet."""
-    different = set(texts)
+    """Different texts: numbers by their size, then the others by the alphabet.
+
+    The order of some of them does not depend on which others there are.
+    """
+    return tuple(sorted(set(texts), key=_place))
+
+
+def _place(text: str) -> tuple[bool, float, str]:
     try:
-        # The text parts 1 from 1.0 and decides what NaN cannot, so that the order is always the same.
-        return tuple(sorted(sorted(different), key=float))
+        number = float(text)
     except ValueError:
-        return tuple(sorted(different))
+        number = math.nan
+    # The text parts 1 from 1.0, so that the order is always the same.
+    return (True, 0.0, text) if math.isnan(number) else (False, number, text)
 
 
 def too_many(levels: int, known: int) -> bool:

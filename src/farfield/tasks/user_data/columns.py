@@ -19,6 +19,7 @@ from farfield.tasks.user_data.column_decision import FEW_LEVELS, Observed, Obser
 from farfield.tasks.user_data.column_statistics import Matrix
 from farfield.tasks.user_data.preparation import FURTHEST, UNSEEN, Column, FittedColumn
 from farfield.tasks.user_data.table_file import TableError, need_columns, rows_named
+from farfield.tasks.user_data.text_cells import numbers_as_read
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -55,6 +56,43 @@ def encode(frame: DataFrame, columns: Sequence[Column]) -> Matrix:
         else:
             out[:, number] = _numbers(series, column)
     return out
+
+
+def columns_of(frame: DataFrame, names: Sequence[str], categorical: Sequence[str]) -> tuple[Column, ...]:
+    """The columns that a model can use, of rows read as they are; nothing is said about the others."""
+    decided = (decide([observe(frame[name], name, name in categorical)])[0] for name in names)
+    return tuple(column for column in decided if column is not None)
+
+
+def encode_cells(frame: DataFrame, columns: Sequence[Column], commas: bool) -> Matrix:
+    """As `encode`, for rows that may hold what no rows that decided the columns do: such a cell has no value.
+
+    `commas` says that the comma is the decimal sign of cells that are text.
+    """
+    out = np.full((len(frame), len(columns)), np.nan)
+    for number, column in enumerate(columns):
+        series = frame[column.name]
+        if column.kind == "category":
+            out[:, number] = _codes(as_levels(series), column.levels)
+        else:
+            out[:, number] = _known_numbers(series, column, commas)
+    return out
+
+
+def _known_numbers(series: Series, column: Column, commas: bool) -> Matrix:
+    """Cells as float64, NaN where a cell is no number, or none that a boolean has."""
+    if series.dtype.kind not in "biuf":
+        cells = series.astype(object)
+        boolean = column.kind == "boolean"
+        if boolean:
+            cells = cells.map(lambda cell: TRUTH.get(str(cell).strip().lower(), cell), na_action="ignore")
+        typed = cells.map(lambda cell: float(cell) if isinstance(cell, int | float | Decimal) else None)
+        series = typed.astype(float).fillna(numbers_as_read(cells, commas))
+    values: Matrix = series.to_numpy(dtype=np.float64, na_value=np.nan)
+    strange = np.isinf(values)
+    if column.kind == "boolean":
+        strange |= (values != 0) & (values != 1)
+    return np.where(strange, np.nan, values)
 
 
 def encode_unlabelled(frame: DataFrame, fitted: Sequence[FittedColumn]) -> tuple[Matrix, tuple[str, ...]]:

@@ -32,9 +32,10 @@ DEFAULTS: Mapping[str, Any] = {"rounds": 20, "local_epochs": 1, "batch_size": 32
 def load_folder(path: Path | str, *, name: str | None = None, size: int = SIZE) -> Task:
     """The images of a folder as a task of uint8 rows [3, size, size], decoded the first time it is loaded."""
     path = Path(path)
-    return image_task(
+    made = image_task(
         listed(path), name=name or path.resolve().name, size=size, description=f"the images in {path.name}"
     )
+    return replace(made, classes_from_rows=True)
 
 
 def listed(path: Path) -> ImageSet:
@@ -130,7 +131,7 @@ def at_size(task: Task, size: int) -> Task:
         source=task.source,
         least=1,
     )
-    return replace(made, notes=task.notes, held_out=task.held_out)
+    return replace(made, notes=task.notes, held_out=task.held_out, classes_from_rows=task.classes_from_rows)
 
 
 def check_images(images: ImageSet, least: int = LEAST_IMAGES) -> None:

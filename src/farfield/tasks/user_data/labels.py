@@ -11,7 +11,7 @@ from torch import Tensor
 
 from farfield.tasks.task import TaskKind
 from farfield.tasks.user_data.cells import nearly_numbers
-from farfield.tasks.user_data.column_decision import label_kind
+from farfield.tasks.user_data.column_decision import in_order, label_kind
 from farfield.tasks.user_data.column_statistics import Matrix
 from farfield.tasks.user_data.columns import as_levels, encode, levels_of, observe_label
 from farfield.tasks.user_data.preparation import Column
@@ -72,8 +72,11 @@ def read_labels(
     return "classification", classes, encode_labels(column, label, classes)
 
 
-def encode_labels(column: Series, label: str, classes: Sequence[str]) -> Tensor:
-    """Labels as a task holds them: the numbers of these classes, or real numbers where there are no classes."""
+def encode_labels(column: Series, label: str, classes: Sequence[str], unseen: bool = False) -> Tensor:
+    """Labels as a task holds them: the numbers of these classes, or real numbers where there are no classes.
+
+    Another class is refused, or, where `unseen` allows it, gets a number after those.
+    """
     if not classes:
         values: Matrix = encode(column.to_frame(label), [Column(label, "number")])[:, 0]
         if not np.isfinite(values).all():
@@ -89,7 +92,9 @@ def encode_labels(column: Series, label: str, classes: Sequence[str]) -> Tensor:
     codes = {name: number for number, name in enumerate(classes)}
     texts = as_levels(column)
     strange = texts.index[~texts.isin(codes)]
-    if len(strange):
+    if unseen:
+        codes |= {name: len(codes) + number for number, name in enumerate(in_order(set(texts[strange])))}
+    elif len(strange):
         raise TableError(
             f"the label '{label}' has '{texts[strange[0]]}' in {rows_named(strange)}, and the classes are "
             f"{', '.join(classes)}"

@@ -21,7 +21,7 @@ missing value, a number that varies) is a constant 0: a model has no weight for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -175,6 +175,12 @@ class TablePreparation(Preparation):
     @property
     def shape(self) -> tuple[int, ...]:
         return (sum(column.width for column in self.columns),)
+
+    def of_sources(self, sources: Sequence[Domain]) -> TablePreparation:
+        """The same columns, with a place for "missing" where these domains have gaps."""
+        gaps = torch.stack([torch.isnan(domain.x).any(dim=0) for domain in sources]).any(dim=0).tolist()
+        pairs = zip(self.columns, gaps, strict=True)
+        return replace(self, columns=tuple(replace(column, missing=gap) for column, gap in pairs))
 
     def check(self, domain: Domain) -> None:
         _check_shape(domain.x, len(self.columns), f"domain '{domain.name}': ")

@@ -2,8 +2,9 @@
 
     task = load_table("visits.csv", label="died", domain="hospital", drop=["patient"])
 
-Decided from the whole file: which columns there are, of which type, with which levels, and so the width of an example;
-the classes and the domains. Learned in each run from the training rows of its source domains: every statistic (see
+Decided from the whole file: the domains, and whether the label is a class or a number. Decided in each run from the
+rows of its source domains: which columns there are, of which type, with which levels, and so the width of an example,
+and the classes (see `source_columns`). Learned in each run from the training rows of these: every statistic (see
 `preparation`). What the reader did on its own account is in `task.notes`.
 """
 
@@ -35,6 +36,7 @@ from farfield.tasks.user_data.groups import Codes, group_notes, groups_of_column
 from farfield.tasks.user_data.labels import read_labels, with_labels
 from farfield.tasks.user_data.preparation import Column, FittedTable, TablePreparation
 from farfield.tasks.user_data.repeated_rows import copies_noted
+from farfield.tasks.user_data.source_columns import TaskTable, cells_digest
 from farfield.tasks.user_data.table_file import (
     NOTES,
     READ_AS_MISSING,
@@ -45,6 +47,7 @@ from farfield.tasks.user_data.table_file import (
     rows_named,
     table_name,
 )
+from farfield.tasks.user_data.text_cells import as_read
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -132,7 +135,7 @@ def task_from_frame(
     read_as: list[str] = frame.attrs.get(NOTES, [])
     notes = [note for note in read_as if not any(note.startswith(f"column '{name}' ") for name in drop)]
     frame = with_labels(frame, label, drop_missing_labels, notes)
-    frame = _with_domains(frame, domain, least_rows, notes)
+    frame = as_read(_with_domains(frame, domain, least_rows, notes))
     features = [column for column in frame.columns if column not in (label, domain, group, *drop)]
     columns, left_out = describe_columns(frame, features, categorical)
     notes += left_out
@@ -158,10 +161,19 @@ def task_from_frame(
             torch.from_numpy(x[rows]),
             y[torch.from_numpy(rows)],
             groups=None if codes is None else torch.from_numpy(codes[rows]),
+            cells=frame[features].iloc[rows],
         )
         for name, rows in rows_of.items()
     )
-    preparation = TablePreparation(columns, scale_label=kind == "regression", other=(label, domain))
+    used = {column.name for column in columns}
+    preparation = TaskTable(
+        columns,
+        scale_label=kind == "regression",
+        other=(label, domain),
+        names=tuple(features),
+        categorical=tuple(categorical),
+        left_out=cells_digest(frame, [name for name in features if name not in used]),
+    )
     return Task(
         name=name,
         kind=kind,
@@ -172,6 +184,7 @@ def task_from_frame(
         description=description or f"{label} by {domain}, from {source}",
         source=source,
         preparation=preparation,
+        classes_from_rows=True,
         notes=tuple(notes),
     )
 

@@ -16,6 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farfield.errors import UserError
+from farfield.tasks.user_data.text_cells import (
+    CELLS,
+    MISSING,
+    TextCells,
+    comma_rows_of,
+    decimal_commas,
+    plain_numbers,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,19 +33,12 @@ PARQUET = (".parquet", ".pq")
 SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 #: How much of a file is looked at to tell its separator.
 SAMPLE = 64 * 1024
-#: Read as missing, besides pandas' own list (an empty cell, NA, NaN, null, …).
-MISSING = ["?"]
 #: For messages about such a cell.
 READ_AS_MISSING = "an empty cell, or a word that stands for one, such as NA, None or ?"
 #: Row numbers that a message names before it says how many more there are.
 NAMED = 5
 #: What pandas says of a line that is too long.
 _UNEVEN = re.compile(r"Expected \d+ fields in line (\d+), saw (\d+)")
-_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(,\d+)?\s*")
-#: 1,200 may be twelve hundred as well.
-_PERHAPS_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*")
-#: 2.703 is 2703 where a comma is the decimal sign.
-DOTS_APART = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*")
 _LEADING_ZERO = re.compile(r"0\d+")
 #: Under this name a frame's attributes hold sentences about how its cells were read.
 NOTES = "notes"
@@ -154,11 +155,15 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
             header = pd.read_csv(path, nrows=1, header=None, dtype=str, na_filter=False, **options).iloc[0]
             options["dtype"] = {name: str for name in header if name.strip() in texts}
             frame = pd.read_csv(path, **options)
-            commas = None if separator == "," else _decimal_commas(frame, texts, separator)
+            commas = None if separator == "," else decimal_commas(frame, texts, separator)
+            rows = frozenset[int]()
             if commas is not None:
-                frame = _plain_numbers(pd.read_csv(path, decimal=",", **options), texts)
+                rows = comma_rows_of(frame, texts)
+                frame = plain_numbers(pd.read_csv(path, decimal=",", **options), texts)
             zeros = _leading_zeros(frame, sample, separator)
             frame.attrs[NOTES] = [*([commas] if commas else []), *zeros]
+            text = [str(name).strip() for name in frame.columns if frame[name].dtype.kind not in "biufM"]
+            frame.attrs[CELLS] = TextCells(tuple(name for name in text if name not in texts), separator, rows)
     except UnicodeDecodeError as error:
         raise TableError(f"'{path.name}' is not UTF-8 text; save it as CSV in UTF-8") from error
     except pd.errors.EmptyDataError as error:
@@ -211,26 +216,6 @@ def _separator(path: Path, sample: str) -> str:
         return max(candidates, key=header.count)
 
 
-def _decimal_commas(frame: DataFrame, texts: Sequence[str], separator: str) -> str | None:
-    """If columns of text are numbers such as 3,14: a sentence that says how they are read.
-
-    Where semicolons part the cells a comma is the decimal sign. Elsewhere one cell must tell it from 1,200.
-    """
-    for name in frame.columns:
-        if frame[name].dtype.kind in "biufM" or str(name).strip() in texts:
-            continue
-        known = frame[name].dropna().astype(str)
-        if not len(known) or not known.map(lambda cell: bool(_DECIMAL_COMMA.fullmatch(cell))).all():
-            continue
-        clear = [cell for cell in known if "," in cell and not _PERHAPS_THOUSANDS.fullmatch(cell)]
-        shown = next(iter(clear), next((cell for cell in known if "," in cell), None))
-        if clear or (shown is not None and separator == ";"):
-            assert shown is not None
-            number = float(shown.replace(",", "."))
-            return f"a comma was read as the decimal sign: '{shown.strip()}' of column '{name}' is {number:g}"
-    return None
-
-
 def _leading_zeros(frame: DataFrame, sample: str, separator: str) -> list[str]:
     """Numbers that look like codes, as far as the beginning of the file tells: 01019 was read as 1019."""
     notes = []
@@ -249,24 +234,6 @@ def _leading_zeros(frame: DataFrame, sample: str, separator: str) -> list[str]:
                 f"--categorical '{column}'"
             )
     return notes
-
-
-def _plain_numbers(frame: DataFrame, texts: Sequence[str]) -> DataFrame:
-    """Columns with decimal points beside ones with decimal commas, which are text to a reader of commas."""
-    import pandas as pd
-
-    for name in frame.columns:
-        if str(name).strip() in texts or frame[name].dtype.kind in "biufM":
-            continue
-        known = frame[name].dropna()
-        dotted = [cell for cell in known if isinstance(cell, str) and "." in cell]
-        if dotted and all(DOTS_APART.fullmatch(cell) for cell in dotted):
-            continue  # left as text, which gets a note
-        if all(isinstance(cell, str) for cell in known):
-            numbers = pd.to_numeric(frame[name], errors="coerce")
-            if numbers.notna().equals(frame[name].notna()):
-                frame[name] = numbers
-    return frame
 
 
 def _first_line(error: Exception) -> str:

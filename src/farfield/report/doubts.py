@@ -1,0 +1,100 @@
+"""Why a result may be doubtful: what the headline itself must say, one sentence per reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from farfield.diagnose.data_summary import together
+from farfield.protocol.selection import RULES
+from farfield.report.collect import Sweep
+from farfield.report.formats import listed, metric_label, plural, public
+from farfield.report.result_table import ResultTable
+
+#: From this share of one class on, accuracy says little.
+COMMON = 0.75
+#: With fewer rows of the rarer class (or fewer rows at all), a domain's figures are rough.
+FEW_EVENTS = 10
+FEW_ROWS = 30
+FEW_DOMAINS = 4
+FEW_SEEDS = 3
+#: Names in one sentence.
+_NAMED = 4
+
+
+def doubts(sweep: Sweep, table: ResultTable) -> list[str]:
+    """Return the reasons to read the answer with care: gaps, leaks, imbalance, too few rows, domains or seeds."""
+    found = [*gaps(sweep)]
+    if RULES[table.rule].is_oracle:
+        found.append("Rounds were chosen by looking at the held-out domain: a ceiling, not a result.")
+    if sweep.plan.get("rows"):
+        found.append(f"This is a quick look at {plural(int(sweep.plan['rows']), 'row')} of a larger task.")
+    found += [public(note) for note in sweep.plan.get("notes", ()) if "leak" in note.lower()]
+    found += _imbalance(sweep, table)
+    found += _few_rows(sweep, table)
+    if 1 < len(table.domains) < FEW_DOMAINS:
+        found.append(
+            f"{len(table.domains)} held-out domains say little about a new one; from {FEW_DOMAINS} on a range is given."
+        )
+    if len(table.seeds) == 1:
+        found.append("One seed: how much a rerun would vary is not known.")
+    elif len(table.seeds) < FEW_SEEDS:
+        found.append(f"{len(table.seeds)} seeds: how much a rerun would vary is hardly known.")
+    return found
+
+
+def gaps(sweep: Sweep) -> list[str]:
+    """Say how much of an unfinished bench is there."""
+    sentence = sweep.completeness.sentence
+    return [sentence] if sentence else []
+
+
+def _imbalance(sweep: Sweep, table: ResultTable) -> list[str]:
+    if sweep.data is None or not sweep.data.classes or table.metric not in ("accuracy", "loss"):
+        return []
+    whole = together(sweep.data.domains, "all")
+    most = max(whole.counts)
+    if most < COMMON * whole.rows:
+        return []
+    name = public(sweep.data.classes[whole.counts.index(most)])
+    other = "auroc" if len(sweep.data.classes) == 2 else "balanced_accuracy"
+    label = metric_label(table.metric, table.kind)
+    return [
+        f"{100 * most / whole.rows:.0f} % of the rows are of class '{name}', so {label} "
+        f"says little: read {metric_label(other, table.kind)} too (--metric {other})."
+    ]
+
+
+def _few_rows(sweep: Sweep, table: ResultTable) -> list[str]:
+    """Name the held-out domains whose own figures rest on few rows."""
+    if sweep.data is None:
+        return []
+    thin: dict[str, str] = {}
+    for domain in sweep.data.domains:
+        if domain.name not in table.domains:
+            continue
+        present = [count for count in domain.counts if count]
+        rarer = min(present) if len(domain.counts) == 2 and len(present) == 2 else None
+        if domain.rows < FEW_ROWS:
+            thin[domain.name] = plural(domain.rows, "row")
+        elif rarer is not None and rarer < FEW_EVENTS:
+            thin[domain.name] = f"{plural(rarer, 'row')} of the rarer class"
+    if not thin:
+        return []
+    named = [f"{name} ({why})" for name, why in list(thin.items())[:_NAMED]]
+    more = [f"{len(thin) - _NAMED} more"] if len(thin) > _NAMED else []
+    return [f"The figures of {listed([*named, *more])} rest on few rows and are rough."]
+
+
+def tuned_text(plan: Mapping[str, Any], labels: list[str]) -> str:
+    """Say whether the settings behind a verdict were tuned, and by how many trials."""
+    tuned = plan.get("tuned") or {}
+    having = [label for label in labels if label in tuned]
+    if not having:
+        return "All settings are defaults or were given by hand: none was tuned, so a tuned method can rank elsewhere."
+    trials = sorted({int(tuned[label].get("trials", 0)) for label in having})
+    count = plural(trials[0], "trial") if len(trials) == 1 else f"{trials[0]} to {trials[-1]} trials"
+    if len(having) == len(labels):
+        return f"Settings were tuned with {count} per method, by source data alone."
+    rest = [label for label in labels if label not in tuned]
+    return f"Tuned with {count}: {listed(having)}; not tuned: {listed(rest)}. The comparison is uneven."

@@ -1,0 +1,4 @@
+all("main table").forEach(makeSortable);
+useSwitches();
+all("figure").forEach(useHover);
+useDownloads();

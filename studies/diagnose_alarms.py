@@ -1,0 +1,157 @@
+"""Which alarms of `farfield diagnose` ring on made tasks whose shift is known, over several seeds.
+
+    python studies/diagnose_alarms.py --seeds 50
+
+Every task has four domains of 200 rows, two classes and eight numbers, and one kind of shift or none. Printed is how
+often each alarm rang, in percent; a star marks the alarms that should.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+import farfield as ff
+from farfield.diagnose.diagnosis import diagnose
+from farfield.diagnose.finding import KINDS
+from farfield.tasks.task import Task
+
+Floats = NDArray[np.float64]
+DOMAINS, ROWS, FEATURES = 4, 200, 8
+#: How clearly the inputs tell the classes.
+SLOPE = 2.0
+
+
+def direction(angle: float) -> Floats:
+    """A unit vector in the plane of the first two features."""
+    found = np.zeros(FEATURES)
+    found[:2] = np.cos(np.radians(angle)), np.sin(np.radians(angle))
+    return found
+
+
+def domain(
+    draw: np.random.Generator,
+    rows: int,
+    mean: Floats | float = 0.0,
+    angle: float = 0.0,
+    share: float | None = None,
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Gaussian inputs and a logistic concept; with `share`, that share of class 1 and inputs that depend on the class.
+
+    The two ways agree: classes that are Gaussian with a common covariance have a logistic concept.
+    """
+    head = direction(angle)
+    if share is not None:
+        y = (draw.random(rows) < share).astype(np.int64)
+        return draw.standard_normal((rows, FEATURES)) + SLOPE / 2 * np.outer(2 * y - 1, head), y
+    x = mean + draw.standard_normal((rows, FEATURES))
+    y = (draw.random(rows) < 1 / (1 + np.exp(-SLOPE * (x @ head)))).astype(np.int64)
+    return x, y
+
+
+def _named(name: str, parts: list[tuple[Floats, NDArray[np.int64]]]) -> Task:
+    pairs = {f"site-{number}": part for number, part in enumerate(parts)}
+    return ff.task_from_arrays(name, pairs, classes=("no", "yes"))
+
+
+def none(seed: int, domains: int = DOMAINS, rows: int = ROWS) -> Task:
+    """Every domain is drawn alike."""
+    draw = np.random.default_rng([seed, 0])
+    return _named("none", [domain(draw, rows) for _ in range(domains)])
+
+
+def label_shift(seed: int) -> Task:
+    """Class shares from 20 to 80 %; inputs of a class are alike everywhere."""
+    draw = np.random.default_rng([seed, 1])
+    return _named("label shift", [domain(draw, ROWS, share=share) for share in (0.2, 0.4, 0.6, 0.8)])
+
+
+def feature_shift(seed: int) -> Task:
+    """Inputs move along features that do not tell the class; the concept and the class shares stay."""
+    draw = np.random.default_rng([seed, 2])
+    means = [np.concatenate([[0, 0], 0.7 * draw.standard_normal(FEATURES - 2)]) for _ in range(DOMAINS)]
+    return _named("feature shift", [domain(draw, ROWS, mean=mean) for mean in means])
+
+
+def concept_shift(seed: int) -> Task:
+    """The same inputs everywhere; the direction that tells the classes turns from domain to domain, up to 120°."""
+    draw = np.random.default_rng([seed, 3])
+    return _named("concept shift", [domain(draw, ROWS, angle=angle) for angle in (-60, -20, 20, 60)])
+
+
+def gradient_conflict(seed: int) -> Task:
+    """The same inputs everywhere; one domain has the classes exchanged."""
+    draw = np.random.default_rng([seed, 4])
+    return _named("gradient conflict", [domain(draw, ROWS, angle=angle) for angle in (0, 0, 0, 180)])
+
+
+def near_duplicates(seed: int) -> Task:
+    """Every domain alike, and 5 % of the rows of each are rows of the next, a little blurred."""
+    draw = np.random.default_rng([seed, 5])
+    parts = [domain(draw, ROWS) for _ in range(DOMAINS)]
+    copied = ROWS // 20
+    made = []
+    for number, (x, y) in enumerate(parts):
+        x, y = x.copy(), y.copy()
+        other_x, other_y = parts[(number + 1) % DOMAINS]
+        x[:copied] = other_x[-copied:] + 1e-3 * draw.standard_normal((copied, FEATURES))
+        y[:copied] = other_y[-copied:]
+        made.append((x, y))
+    return _named("near-duplicates", made)
+
+
+def domain_leak(seed: int) -> Task:
+    """Every domain alike, but for a column of running numbers, as a register of each site in turn would have."""
+    draw = np.random.default_rng([seed, 6])
+    parts = [domain(draw, ROWS) for _ in range(DOMAINS)]
+    numbers = np.arange(DOMAINS * ROWS, dtype=np.float64).reshape(DOMAINS, ROWS, 1)
+    return _named("domain leak", [(np.hstack([x, n]), y) for (x, y), n in zip(parts, numbers, strict=True)])
+
+
+def label_leak(seed: int) -> Task:
+    """Every domain alike, with a column that is written after the label is known."""
+    draw = np.random.default_rng([seed, 7])
+    parts = [domain(draw, ROWS) for _ in range(DOMAINS)]
+    return _named("label leak", [(np.hstack([x, y[:, None] + 0.2 * draw.random((ROWS, 1))]), y) for x, y in parts])
+
+
+#: Each made task with the alarms that should ring. Opposite concepts are conflict and concept shift at once, and a
+#: column that tells the domain is a feature that shifts.
+MADE: dict[str, tuple[Callable[[int], Task], tuple[str, ...]]] = {
+    "none": (none, ()),
+    "label shift": (label_shift, ("label shift",)),
+    "feature shift": (feature_shift, ("feature shift",)),
+    "concept shift": (concept_shift, ("concept shift",)),
+    "gradient conflict": (gradient_conflict, ("gradient conflict", "concept shift")),
+    "near-duplicates": (near_duplicates, ("near-duplicates",)),
+    "domain leak": (domain_leak, ("domain leak", "feature shift")),
+    "label leak": (label_leak, ("label leak",)),
+}
+
+
+def rates(make: Callable[[int], Task], seeds: int, quick: bool = False) -> dict[str, float]:
+    """How often each alarm rings."""
+    rung = [diagnose(make(seed), seed=seed, quick=quick).alarms for seed in range(seeds)]
+    return {kind: sum(kind in alarms for alarms in rung) / seeds for kind in KINDS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20, help="made tasks of each kind")
+    parser.add_argument("--quick", action="store_true", help="fewer rows, as a bench does")
+    parser.add_argument("--only", help="one kind of made task")
+    given = parser.parse_args()
+    print("| made task | " + " | ".join(KINDS) + " |")
+    print("|---|" + "---:|" * len(KINDS))
+    for name, (make, expected) in MADE.items():
+        if given.only in (None, name):
+            found = rates(make, given.seeds, given.quick)
+            cells = [f"{100 * found[kind]:.0f}{' *' if kind in expected else ''}" for kind in KINDS]
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
