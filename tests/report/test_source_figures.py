@@ -10,6 +10,8 @@ import pytest
 import farfield as ff
 from farfield.report.collect import collect
 from farfield.report.source_figures import in_label_units, source_figures
+from farfield.report.tables import result_table
+from tests.report.sweeps import sweep
 from tests.toy import task
 
 VALIDATION = {
@@ -32,7 +34,11 @@ def test_a_loss_that_is_not_finite_leaves_no_mean() -> None:
 
 
 def test_squared_errors_are_told_in_the_units_of_the_labels() -> None:
-    assert in_label_units({"a": {"loss": 0.5, "n": 4.0}}, 10.0) == {"a": {"loss": 50.0, "n": 4.0}}
+    told = in_label_units({"a": {"loss": 0.25, "n": 4.0}, "b": {"loss": 0.04, "n": 12.0}}, 10.0)
+    assert told["a"] == pytest.approx({"loss": 25.0, "rmse": 5.0, "n": 4.0})
+    figures = source_figures(told)
+    assert figures["validation"] == pytest.approx({"loss": 14.5, "rmse": 3.5})
+    assert figures["participating"] == pytest.approx({"loss": 9.25, "rmse": 9.25**0.5, "n": 16.0})
 
 
 def test_json_and_table_have_the_figures_of_the_chosen_round(tmp_path: Path) -> None:
@@ -51,3 +57,13 @@ def test_json_and_table_have_the_figures_of_the_chosen_round(tmp_path: Path) -> 
     assert "source validation" in table.markdown()
     assert "participating" in table.markdown()
     json.dumps(collect(tmp_path / "b", "test").rows, allow_nan=False)
+
+
+def test_a_domain_without_the_metric_is_left_out_of_these_figures_too() -> None:
+    """AUROC needs two classes, which a small held-out domain may not have."""
+    of = sweep({"fedavg": {"x": [0.5], "y": [0.6]}})
+    for row, value in zip(of.rows, (0.9, 0.1), strict=True):
+        row["selection"]["last"] = {**row["selection"]["last"], "validation": {"auroc": value}}
+    del of.rows[1]["selection"]["last"]["auroc"]
+    line = result_table(of, "last", "auroc").to_dicts()[0]
+    assert (line["mean"], line["validation"]) == (0.75, 0.9)

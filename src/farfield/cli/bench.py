@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from farfield.algorithms import use
-from farfield.cli.bench_output import print_interrupted, print_result
+from farfield.cli.bench_output import plain, print_interrupted, print_result
 from farfield.cli.console import messages
 from farfield.cli.data_options import (
     Categorical,
@@ -32,13 +32,21 @@ from farfield.cli.option_values import Metric, comma_list, communication_list, p
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
+from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
+from farfield.protocol.leading_metric import check_metric
+from farfield.report.formats import metric_label
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
+from farfield.runs.bench import runs_at_once
+from farfield.runs.dry_run import dry_run
 from farfield.runs.engines import check_engine
 from farfield.runs.growing import bench_there, variants_asked
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, DEFAULT_SEEDS, Plan, folder_name
 from farfield.runs.references import REFERENCES
+from farfield.runs.settings import seed_numbers
+from farfield.runs.tuning.request import read_request
+from farfield.runs.tuning.study import tuning_lines
 from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.open_task import has_image_files
@@ -114,8 +122,9 @@ def bench(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Selection rules, the main one first: last, source-validation, leave-one-domain-out "
-            f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
+            help="Selection rules, the main one first: source-validation (lowest validation loss), source-metric, "
+            "source-accuracy (the papers' rule), last, leave-one-domain-out (trains inner runs too), oracle. "
+            f"Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
     baseline: Annotated[
@@ -136,6 +145,9 @@ def bench(
         bool, typer.Option("--no-references", help="The methods alone, without references beside them.")
     ] = False,
     metric: Metric = None,
+    tune: Tune = None,
+    tune_by: TuneBy = None,
+    tune_only: TuneOnly = None,
     features: Features = None,
     image_size: ImageSize = None,
     preset: Annotated[
@@ -190,10 +202,15 @@ def bench(
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
     ] = None,
     track: Track = None,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan, the number of runs and how long they take, and run nothing."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
     check_engine(engine, parallel)
+    check_metric(metric)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
     if no_references and references is not None:
@@ -202,6 +219,7 @@ def bench(
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
     callbacks = make_trackers(track)
+    read_request(tune, tune_by, comma_list(tune_only))  # before data is read
     methods = None if algorithms is None else ",".join(algorithms)
     for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
@@ -225,6 +243,7 @@ def bench(
         "validation": validation,
         "evaluate_every": evaluate_every,
         "rules": comma_list(select),
+        "metric": metric,
         "baseline": baseline,
         "quorum": quorum,
         "deadline": deadline,
@@ -247,12 +266,32 @@ def bench(
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
 
+    def tell(sentence: str) -> None:
+        messages.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
     def ready(plan: Plan) -> None:
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
-            messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
-            for label, why in plan.left_out.items():
-                messages.print(f"{label} is left out: {why}", highlight=False, soft_wrap=True, markup=False)
+            left_out = [f"{label} is left out: {why}" for label, why in plan.left_out.items()]
+            for line in (_model_line(plan), _metric_line(plan), *left_out, *tuning_lines(plan, loaded)):
+                messages.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    if dry:
+        first = seed_numbers(chosen.options.get("seeds", DEFAULT_SEEDS))[0] if there is None else there["seeds"][0]
+        tuning = read_request(tune, tune_by, comma_list(tune_only), seed=first)
+        found = dry_run(
+            loaded,
+            {**chosen.options, "tuning": tuning},
+            out,
+            resume=resume,
+            fresh=fresh,
+            at_once=runs_at_once(engine, workers, parallel),
+            probe=engine == "local",
+        )
+        ready(found.plan)
+        for line in [*found.lines(), "nothing was run (--dry-run)"]:
+            plain(line)
+        return
 
     try:
         with callback_warnings(), SweepDisplay(messages, quiet) as display:
@@ -267,11 +306,13 @@ def bench(
                 resume=resume,
                 fresh=fresh,
                 ready=ready,
-                tell=lambda sentence: messages.print(sentence, highlight=False, soft_wrap=True, markup=False),
+                tell=tell,
                 observer=display,
                 callbacks=callbacks,
-                metric=metric,
                 diagnose=diagnose,
+                tune=tune,
+                tune_by=tune_by,
+                tune_only=comma_list(tune_only),
             )
     except KeyboardInterrupt:
         print_interrupted(folder)
@@ -298,3 +339,8 @@ def _model_line(plan: Plan) -> str:
     shape = " × ".join(map(str, plan.model.input_shape))
     augmented = "" if plan.augment == NONE else f"; augmentation: {plan.augment}"
     return f"model: {presets.describe_network(plan.model.model_dump())}, on examples of {shape}{augmented}"
+
+
+def _metric_line(plan: Plan) -> str:
+    """Name the metric that leads, and why."""
+    return f"metric: {metric_label(plan.metric, plan.kind)} ({plan.metric_reason})"

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from farfield.protocol.metrics import headline
+from farfield.protocol.metrics import METRICS
 from farfield.report.formats import arrow, interval, is_percent, metric_label, metric_value
 from farfield.report.grid import Cell, Column, Grid
 from farfield.report.grid import Table as EvaluationTable
-from farfield.report.metric_values import METRICS
 
 __all__ = ["EvaluationTable", "Measured", "evaluation_table"]
 
@@ -27,6 +26,8 @@ class Measured:
     #: Rows of each class, and how many of them the model got right.
     counts: tuple[int, ...] = ()
     hits: tuple[int, ...] = ()
+    #: What a validation report says of a site (`protocol.site_figures`).
+    site: Mapping[str, Any] | None = None
 
     def to_json(self, classes: Sequence[str]) -> dict[str, Any]:
         first = "accuracy" if classes else "loss"
@@ -36,6 +37,7 @@ class Measured:
             "rows": self.rows,
             "metrics": {name: value if isfinite(value) else None for name, value in self.metrics.items()},
             f"{first}_95": None if self.interval is None else list(self.interval),
+            "site": self.site,
             "by_class": {
                 name: {"rows": rows, "recall": right / rows if rows else None} for name, rows, right in by_class
             },
@@ -47,7 +49,7 @@ def evaluation_table(
 ) -> EvaluationTable:
     """All metrics of every domain and of all rows together; a dash where a metric is not defined."""
     lines = [*domains, overall]
-    first = headline("regression" if kind == "regression" else "classification")
+    first = "loss" if kind == "regression" else "accuracy"
     metrics = [m for m in METRICS[kind] if any(m in line.metrics for line in lines)]
     columns = [Column("domain", text=True), Column("rows")]
     columns += [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from farfield.algorithms import method, names
@@ -14,47 +14,10 @@ from farfield.report.collect import Sweep
 #: The method that the others are compared with.
 BASELINE = "fedavg"
 
-#: The metrics of each kind of task, in the order of tables.
-METRICS = {
-    "classification": (
-        "accuracy",
-        "balanced_accuracy",
-        "macro_f1",
-        "loss",
-        "balanced_loss",
-        "auroc",
-        "average_precision",
-        "ece",
-        "brier",
-    ),
-    "regression": ("rmse", "mae", "r2", "loss"),
-}
 #: What leads where a plan does not say it (benches of older versions), and where the leading metric has no value.
 _USUAL = {"classification": "accuracy", "regression": "rmse"}
-#: Other names that people type.
-_ALIASES = {
-    "f1": "macro_f1",
-    "auc": "auroc",
-    "ap": "average_precision",
-    "auprc": "average_precision",
-    "calibration": "ece",
-    "bacc": "balanced_accuracy",
-    "mse": "loss",
-}
-
 Key = tuple[str, int]
 Values = dict[str, dict[Key, float]]
-
-
-def metric_named(kind: str, name: str | None) -> str | None:
-    """The metric that a user means, by its own name or a usual other one. None stays None."""
-    if name is None:
-        return None
-    plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-    plain = _ALIASES.get(plain, plain)
-    if plain not in METRICS[kind]:
-        raise UserError(f"there is no metric '{name}' for a {kind}; choose one of {', '.join(METRICS[kind])}")
-    return plain
 
 
 def leading_metric(plan: Mapping[str, Any]) -> str:
@@ -106,12 +69,15 @@ def metric_values(sweep: Sweep, rule: str, metric: str) -> Values:
     return values
 
 
-def source_values(sweep: Sweep, rule: str, metric: str, figures: str) -> Values:
-    """The same on the sources' validation rows; `figures` is 'validation' or 'participating'."""
+def source_values(sweep: Sweep, rule: str, metric: str, figures: str, domains: Collection[str]) -> Values:
+    """The same on the sources' validation rows, of runs that hold out `domains`.
+
+    `figures` is 'validation' or 'participating'.
+    """
     values: Values = {name: {} for name in sweep.plan["algorithms"]}
     for row in sweep.rows:
         value = row["selection"].get(rule, {}).get(figures, {}).get(metric)
-        if value is not None:
+        if value is not None and row["held_out"] in domains:
             values[row["algorithm"]][row["held_out"], row["seed"]] = float(value)
     return values
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from statistics import fmean, pvariance
 from typing import Any
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness
+from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS, fairness
 from farfield.protocol.statistics import Difference, compare, compare_on_these_domains
+from farfield.records.tuning_trials import tuned_words
 from farfield.report.collect import Sweep
 from farfield.report.formats import (
     MISSING,
@@ -25,7 +26,6 @@ from farfield.report.formats import (
 )
 from farfield.report.grid import Cell, Column, Grid, Table
 from farfield.report.metric_values import (
-    METRICS,
     Key,
     baseline_of,
     check_rule,
@@ -88,7 +88,9 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
         if len(values[name]) < whole or len(of_baseline) < whole:
             differences[name] = replace(difference, verdict="too few to say")
             on_these[name] = replace(on_these[name], verdict="too few to say")
-    validation, participating = (source_values(sweep, rule, metric, of) for of in ("validation", "participating"))
+    validation, participating = (
+        source_values(sweep, rule, metric, of, held_out) for of in ("validation", "participating")
+    )
     own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
     prior = prior_values(sweep, rule, metric, held_out)
     over_prior = against_prior({a: v for a, v in values.items() if method_of[a] != PRIOR}, prior, metric)
@@ -115,6 +117,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 reference=is_reference(method_of[name]),
                 method=method_of[name],
                 settings=own[name],
+                chosen=tuned_words(plan, name),
                 over_prior=over_prior.get(name),
                 validation=overall_summary(validation[name], held_out),
                 participating=overall_summary(participating[name], held_out),

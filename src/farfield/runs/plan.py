@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict
 from farfield.algorithms import AlgorithmError, FedAvg, build, parts
 from farfield.models import ModelSpec
 from farfield.protocol.folds import Folds, held_out_folds, inner_units
+from farfield.protocol.leading_metric import leading_metric
 from farfield.protocol.leave_one_out import ProtocolError, source_domains
 from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
+from farfield.runs.data_checks import class_rows
 from farfield.runs.fit import Fit
 from farfield.runs.job import Job, folder_name
 from farfield.runs.learnable_folds import with_learnable_folds
@@ -42,6 +44,9 @@ from farfield.runs.settings import (
 )
 from farfield.runs.source_schema import SourceSchema
 from farfield.runs.task_defaults import dropped_notes
+from farfield.runs.tuning.notes import untuned_notes
+from farfield.runs.tuning.outcome import Tuned
+from farfield.runs.tuning.request import Tuning, with_parameters
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
@@ -94,6 +99,9 @@ class Plan(BaseModel):
     validation: float | Literal["official"]
     evaluate_every: int
     rules: tuple[str, ...]
+    #: The metric that leads selection, tables and report, and why it does.
+    metric: str = "accuracy"
+    metric_reason: str = ""
     #: The label of the variant that differences are to.
     baseline: str
     quorum: float
@@ -107,6 +115,10 @@ class Plan(BaseModel):
     left_out: dict[str, str] = {}
     #: What a user should know before the runs: how the data was read, settings without effect.
     notes: tuple[str, ...] = ()
+    #: How settings are tuned before the runs; None for no tuning.
+    tuning: Tuning | None = None
+    #: What the tuning chose, by label; filled in when all trials are made.
+    tuned: dict[str, Tuned] = {}
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -144,6 +156,15 @@ class Plan(BaseModel):
         """Build the method of a variant with its settings."""
         return build(self.variant(label).method, self.settings[label], self.rounds_of[label])
 
+    def algorithm_of(self, job: Job) -> FedAvg:
+        """Build the method of a run: with the settings that were tuned for its held-out domain, where there are any."""
+        return build(self.variant(job.algorithm).method, self.settings_of(job), self.rounds_of[job.algorithm])
+
+    def settings_of(self, job: Job) -> dict[str, Any]:
+        """All parameters of a run."""
+        found = self.tuned.get(job.algorithm)
+        return {**self.settings[job.algorithm], **({} if found is None else found.settings_for(job.held_out))}
+
     def spec_for(self, algorithm: FedAvg, schema: SourceSchema | None = None) -> ModelSpec:
         """The model with what this method needs of it, in the sizes of a run; without one, of all domains together."""
         model = self.model if schema is None else schema.spec(self.model, len(schema.numbers))
@@ -155,7 +176,9 @@ class Plan(BaseModel):
             mode="json",
             exclude={
                 *("variants", "settings", "seeds", "held_out", "folds"),
-                *("rules", "baseline", "rounds_of", "left_out", "notes"),
+                *("rules", "baseline", "rounds_of", "left_out", "notes", "metric_reason", "tuning", "tuned"),
+                # In a bench the metric chooses among rounds that are all there; in a training it decides which is kept.
+                *(["metric"] if job.held_out is not None else []),
             },
         )
         return {
@@ -168,8 +191,9 @@ class Plan(BaseModel):
             "inner": job.inner,
             **self._groups(job),
             "seed": job.seed,
-            "settings": self.settings[job.algorithm],
-            "model": self.spec_for(self.algorithm(job.algorithm), schema).model_dump(mode="json"),
+            "settings": self.settings_of(job),
+            "model": self.spec_for(self.algorithm_of(job), schema).model_dump(mode="json"),
+            **({} if job.trial is None else {"trial": job.trial}),
         }
 
     def _groups(self, job: Job) -> dict[str, Any]:
@@ -183,7 +207,8 @@ class Plan(BaseModel):
             "task": self.task,
             "norm": self.model.norm,
             "method": self.variant(job.algorithm).method,
-            "settings": self.settings[job.algorithm],
+            "settings": self.settings_of(job),
+            **({"tuned": self.tuned[job.algorithm].settings_for(job.held_out)} if job.algorithm in self.tuned else {}),
         }
 
 
@@ -220,12 +245,14 @@ def make_plan(
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: str | Sequence[str] | None = None,
+    metric: str | None = None,
     baseline: str | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
     equal_steps: bool = True,
     all_train: bool = False,
     settings: Mapping[str, Any] | None = None,
+    tuning: Tuning | None = None,
 ) -> Plan:
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
@@ -267,6 +294,7 @@ def make_plan(
             partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
             cohort = cohort if cohort is not None else task.defaults.get("cohort")
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
+        leading = leading_metric(task.kind, metric, class_rows(rows, domains if len(groups or domains) == 1 else ()))
         plan = Plan(
             task=task.name,
             data=task.data,
@@ -283,6 +311,8 @@ def make_plan(
             validation=validation_share(validation),
             evaluate_every=positive("evaluate_every", every),
             rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
+            metric=leading.name,
+            metric_reason=leading.reason,
             baseline=baseline_label(baseline, variants),
             quorum=share("quorum", quorum),
             deadline=deadline if deadline is None else positive("deadline", deadline),
@@ -290,6 +320,7 @@ def make_plan(
             model=model_spec(task, found.model),
             settings=resolved,
             notes=task.notes,
+            tuning=tuning,
         )
         check_models(plan)
         counted = check_outline(plan, task) if rows is None else check_against_rows(plan, rows)
@@ -297,12 +328,12 @@ def make_plan(
             plan = with_learnable_folds(plan, rows, named=held_out is not None)
         plan = fit.without_misfits(plan, counted.clients, found.model)
         plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
+        if tuning is not None:
+            parameters = with_parameters(tuning, plan.variants, plan.settings, given, plan.metric)
+            plan = plan.model_copy(update={"tuning": parameters})
         told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
-        told += (
-            *dropped_notes(plan.variants, defaults, given),
-            *_beaten_notes(found),
-            *_idle_notes(plan, asked, given),
-        )
+        told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found))
+        told += (*_idle_notes(plan, asked, given), *untuned_notes(plan, given))
         plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)

@@ -5,22 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from farfield.protocol.leading_metric import metric_named
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep
+from farfield.report.figure_files import write_figures
+from farfield.report.findings import Answer, answer, main_rule
 from farfield.report.folded_notes import folded
 from farfield.report.grid import as_markdown
-from farfield.report.metric_values import metric_named
 from farfield.report.page import write_report
+from farfield.report.table_files import write_table
 from farfield.report.tables import ResultTable, result_table
 
 
 class BenchResult:
     """What a bench found: `rows` (one per run), `table()`, `report(path)`, `json(path)`."""
 
-    def __init__(self, sweep: Sweep, metric: str | None = None) -> None:
+    def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        #: What tables and report lead with: None is accuracy, or the loss of a regression.
-        self.metric = metric_named(sweep.plan["kind"], metric)
+
+    @property
+    def metric(self) -> str:
+        """The metric that leads the tables and the report."""
+        return str(self.sweep.plan["metric"])
 
     @property
     def folder(self) -> Path:
@@ -46,8 +52,20 @@ class BenchResult:
         to = Path(path) if path is not None else self.folder / "report.html"
         return write_report(self.sweep, to, metric=self._metric(metric))
 
-    def _metric(self, name: str | None) -> str | None:
-        return metric_named(self.sweep.plan["kind"], name) or self.metric
+    def answer(self, rule: str | None = None, metric: str | None = None) -> Answer:
+        """Which method to use, how well it will do at a new site, and what makes both doubtful."""
+        return answer(self.sweep, result_table(self.sweep, rule or main_rule(self.sweep.plan), self._metric(metric)))
+
+    def write_table(self, path: str | Path, name: str | None = None, rule: str | None = None) -> Path:
+        """Write a table as Markdown, LaTeX, CSV or JSON, by the suffix of `path`; the results if none is named."""
+        return write_table(self.sweep, Path(path), name, rule, self.metric)
+
+    def figures(self, folder: str | Path, rule: str | None = None) -> list[Path]:
+        """Write every figure of the report as SVG and PNG into a folder."""
+        return write_figures(self.sweep, Path(folder), rule, self.metric)
+
+    def _metric(self, name: str | None) -> str:
+        return self.metric if name is None else metric_named(self.sweep.plan["kind"], name)
 
     def json(self, path: str | Path) -> Path:
         write_json(Path(path), self.rows)
