@@ -24,6 +24,7 @@ from farfield.records import RecordsError, RunFolder, read_config, sole_writer, 
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, JOBS, TRACKERS
 from farfield.records.setting_text import readable
+from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.growing import additions, check_format, check_longer, conflict
@@ -102,6 +103,11 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
     return added
 
 
+def record_tuned(plan: Plan, out: Path) -> None:
+    """Write down what the tuning chose, beside the plan."""
+    write_config(out / BENCH, _config(plan))
+
+
 def _config(plan: Plan) -> dict[str, Any]:
     """Return what the plan's file says: the plan, with the variants' settings all readable."""
     content = plan.model_dump(mode="json")
@@ -114,7 +120,7 @@ def _remove_sweep(out: Path) -> None:
 
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
-    for name in ("runs", TRACKERS):
+    for name in ("runs", TUNING, TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (BENCH, DATA, DIAGNOSIS, JOBS, "report.html"):
         (out / name).unlink(missing_ok=True)
@@ -159,10 +165,7 @@ def run_sweep(
                 write_json(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
             raise
 
-    if parallel == 1 or len(missing) < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        failures = _one_by_one(missing, run, observer)
-    else:
-        failures = _side_by_side(missing, run, observer, parallel)
+    failures = run_jobs(missing, run, observer, parallel)
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
@@ -179,6 +182,13 @@ def _listed(plan: Plan, job: Job, out: Path) -> dict[str, Any]:
 
 
 Run = Callable[[Job, Callable[[Progress], None]], None]
+
+
+def run_jobs(jobs: list[Job], run: Run, observer: Observer, parallel: int) -> dict[Job, str]:
+    """Run jobs, so many at a time, each in its own process. Returns the failures by job."""
+    if parallel == 1 or len(jobs) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        return _one_by_one(jobs, run, observer)
+    return _side_by_side(jobs, run, observer, parallel)
 
 
 def _one_by_one(jobs: list[Job], run: Run, observer: Observer) -> dict[Job, str]:
