@@ -4,14 +4,16 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from sklearn import metrics as oracle
 
+from farfield.math import auroc
 from farfield.protocol import metrics as module
 from farfield.protocol.metrics import (
     HIGHER_IS_BETTER,
     classification_metrics,
     fairness,
-    headline,
+    logit_metrics,
     regression_metrics,
     worst,
 )
@@ -25,6 +27,8 @@ def sklearn_says(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     one_hot = np.eye(classes)[labels]
     said = {
         "accuracy": oracle.accuracy_score(labels, guess),
+        "balanced_accuracy": np.mean([(guess[labels == k] == k).mean() for k in present]),
+        "balanced_loss": np.mean([-np.log(scores[labels == k, k]).mean() for k in present]),
         "macro_f1": oracle.f1_score(labels, guess, labels=present, average="macro", zero_division=0),
         "loss": oracle.log_loss(labels, scores, labels=np.arange(classes)),
         "brier": oracle.brier_score_loss(labels, scores, labels=np.arange(classes)),
@@ -81,7 +85,7 @@ def test_labels_of_one_class_leave_the_ranking_metrics_out(classes: int, label: 
     labels = np.full_like(labels, label)
     ours = classification_metrics(scores, labels)
     theirs = sklearn_says(scores, labels)
-    assert set(ours) == {"accuracy", "macro_f1", "loss", "ece", "brier"}
+    assert set(ours) == {"accuracy", "balanced_accuracy", "macro_f1", "loss", "balanced_loss", "ece", "brier"}
     assert {name: ours[name] for name in theirs} == pytest.approx(theirs, abs=1e-12)
 
 
@@ -121,8 +125,10 @@ def test_a_perfect_model_has_perfect_metrics() -> None:
     got = classification_metrics(np.eye(3)[labels], labels)
     assert got == {
         "accuracy": 1.0,
+        "balanced_accuracy": 1.0,
         "macro_f1": 1.0,
         "loss": 0.0,
+        "balanced_loss": 0.0,
         "auroc": 1.0,
         "average_precision": 1.0,
         "ece": 0.0,
@@ -155,7 +161,7 @@ def test_a_float32_sigmoid_that_rounded_to_one_costs_what_float32_can_tell() -> 
 def test_a_diverged_row_counts_as_wrong_and_no_metric_is_nan() -> None:
     scores = np.array([[np.nan, np.nan, np.nan], [0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [np.inf, 0.0, 0.0]])
     got = classification_metrics(scores, [0, 0, 1, 0])
-    assert set(got) == {"accuracy", "macro_f1", "loss"}
+    assert set(got) == {"accuracy", "balanced_accuracy", "macro_f1", "loss", "balanced_loss"}
     assert got["accuracy"] == 0.5
     assert got["macro_f1"] == pytest.approx((2 * 1 / (1 + 3) + 1) / 2)
     assert got["loss"] == pytest.approx((-2 * math.log(np.finfo(np.float32).tiny) - 2 * math.log(0.8)) / 4)
@@ -209,6 +215,7 @@ def test_regression_metrics_agree_with_scikit_learn() -> None:
     assert got == pytest.approx(
         {
             "loss": oracle.mean_squared_error(targets, predictions),
+            "rmse": oracle.root_mean_squared_error(targets, predictions),
             "mae": oracle.mean_absolute_error(targets, predictions),
             "r2": oracle.r2_score(targets, predictions),
         },
@@ -218,17 +225,17 @@ def test_regression_metrics_agree_with_scikit_learn() -> None:
 
 def test_a_column_of_predictions_does_not_broadcast_against_targets() -> None:
     got = regression_metrics([[1.0], [2.0], [4.0]], [1.0, 2.0, 3.0])
-    assert got == pytest.approx({"loss": 1 / 3, "mae": 1 / 3, "r2": 0.5})
+    assert got == pytest.approx({"loss": 1 / 3, "rmse": 3**-0.5, "mae": 1 / 3, "r2": 0.5})
 
 
 @pytest.mark.parametrize("targets", [[0.1] * 3, [2.0]])
 def test_constant_targets_have_no_r2(targets: list[float]) -> None:
     got = regression_metrics([t + 1 for t in targets], targets)
-    assert got == pytest.approx({"loss": 1.0, "mae": 1.0})
+    assert got == pytest.approx({"loss": 1.0, "rmse": 1.0, "mae": 1.0})
 
 
 def test_diverged_predictions_have_infinite_loss() -> None:
-    assert regression_metrics([1.0, np.nan], [1.0, 2.0]) == {"loss": math.inf, "mae": math.inf}
+    assert regression_metrics([1.0, np.nan], [1.0, 2.0]) == {"loss": math.inf, "rmse": math.inf, "mae": math.inf}
 
 
 @pytest.mark.parametrize(
@@ -282,11 +289,60 @@ def test_every_metric_has_a_direction() -> None:
     }
     assert produced == set(HIGHER_IS_BETTER)
     improving = {name for name, higher in HIGHER_IS_BETTER.items() if higher}
-    assert improving == {"accuracy", "macro_f1", "auroc", "average_precision", "r2", "entropy"}
+    assert improving == {"accuracy", "balanced_accuracy", "macro_f1", "auroc", "average_precision", "r2", "entropy"}
 
 
-def test_headline_metric_of_each_kind_of_task() -> None:
-    assert headline("classification") == "accuracy"
-    assert headline("regression") == "loss"
-    with pytest.raises(ValueError, match="'ranking'"):
-        headline("ranking")  # type: ignore[arg-type]
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_logits_give_the_metrics_of_their_probabilities(classes: int, seed: int) -> None:
+    scores, labels = random_problem(200, classes, seed)
+    from_logits = logit_metrics(np.log(scores) + 3.0, labels)
+    assert from_logits == pytest.approx(classification_metrics(scores, labels), abs=1e-9)
+    if classes == 2:
+        one = np.log(scores[:, 1]) - np.log(scores[:, 0])
+        assert logit_metrics(one, labels) == pytest.approx(from_logits, abs=1e-9)
+        assert logit_metrics(one[:, None], labels) == logit_metrics(one, labels)
+
+
+def test_a_logit_of_twenty_costs_twenty_and_ranks_below_one_of_twenty_five() -> None:
+    assert logit_metrics([20.0, -1.0], [0, 0])["loss"] == pytest.approx(
+        (20.0 + math.log1p(math.exp(-1.0))) / 2, abs=1e-8
+    )
+    assert logit_metrics([20.0, 25.0], [0, 1])["auroc"] == 1.0
+    assert logit_metrics([25.0, 20.0], [0, 1])["auroc"] == 0.0
+    # In float32 both probabilities are 1.0.
+    assert logit_metrics(np.array([[0.0, 800.0], [0.0, 900.0]]), [0, 1])["auroc"] == 1.0
+
+
+def test_sure_logits_of_many_classes_keep_their_order_and_their_loss() -> None:
+    logits = np.array([[0.0, 50.0, 1.0], [0.0, 60.0, 1.0], [0.0, 2000.0, 1.0], [5.0, 4.0, 0.0]])
+    got = logit_metrics(logits, [0, 1, 1, 0])
+    assert got["auroc"] == pytest.approx(1.0)
+    expected = [np.logaddexp.reduce(row) - row[k] for row, k in zip(logits, [0, 1, 1, 0], strict=True)]
+    assert got["loss"] == pytest.approx(np.mean(expected), rel=1e-12)
+
+
+def test_rows_of_a_class_that_no_source_has_count_as_wrong_and_cost_nothing() -> None:
+    logits = np.array([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0], [0.0, 2.0]])
+    got = logit_metrics(logits, [0, 1, 2, 3])
+    known = logit_metrics(logits[:2], [0, 1])
+    assert got["accuracy"] == 0.5
+    assert got["balanced_accuracy"] == 0.5
+    assert {n: got[n] for n in ("loss", "auroc", "brier", "ece")} == {
+        n: known[n] for n in ("loss", "auroc", "brier", "ece")
+    }
+    assert logit_metrics(logits, [2] * 4) == {"accuracy": 0.0, "balanced_accuracy": 0.0, "macro_f1": 0.0}
+
+
+@pytest.mark.parametrize(("classes", "grid"), [(2, 6), (2, None), (5, None)])
+def test_the_auroc_of_clients_is_that_of_scikit_learn(classes: int, grid: int | None) -> None:
+    scores, labels = random_problem(60, classes, seed=5, grid=grid)
+    logits = scores if grid is not None else np.log(scores)
+    if classes == 2:
+        expected = oracle.roc_auc_score(labels, scores[:, 1])
+        one = torch.tensor(logits[:, 1] - logits[:, 0])
+        assert auroc(one, torch.tensor(labels)) == pytest.approx(expected, abs=1e-12)
+    else:
+        expected = oracle.roc_auc_score(labels, scores, multi_class="ovr")
+    assert auroc(torch.tensor(logits), torch.tensor(labels)) == pytest.approx(expected, abs=1e-12)
+    assert auroc(torch.tensor([0.1, 0.2]), torch.tensor([1, 1])) is None

@@ -34,6 +34,8 @@ def plan(
         "validation": 0.1,
         "evaluate_every": 10,
         "rules": list(RULES),
+        "metric": "accuracy" if kind == "classification" else "rmse",
+        "metric_reason": "it was asked for",
         "quorum": 0.5,
         "model": {"featurizer": "mlp", "input_shape": [8], "outputs": 2, "hidden": [64], "norm": "average"},
         "settings": {

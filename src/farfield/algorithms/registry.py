@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 Method = TypeVar("Method", bound=type)
 
 _METHODS: dict[str, type] = {}
-_NOT_METHODS = {"registry", "state", "parameters", "fedcir_generator", "worked_examples", "supports"}
+_NOT_METHODS = {
+    "registry",
+    "state",
+    "parameters",
+    "fedcir_generator",
+    "worked_examples",
+    "supports",
+    "validation_figures",
+}
 
 
 class AlgorithmError(UserError):

@@ -33,6 +33,8 @@ from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.errors import UserError
+from farfield.protocol.leading_metric import check_metric
+from farfield.report.formats import metric_label
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
@@ -113,8 +115,9 @@ def bench(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Selection rules, the main one first: last, source-validation, leave-one-domain-out "
-            f"(trains inner runs too), oracle. Default: {','.join(DEFAULT_RULES)}."
+            help="Selection rules, the main one first: source-validation (lowest validation loss), source-metric, "
+            "source-accuracy (the papers' rule), last, leave-one-domain-out (trains inner runs too), oracle. "
+            f"Default: {','.join(DEFAULT_RULES)}."
         ),
     ] = None,
     baseline: Annotated[
@@ -183,6 +186,7 @@ def bench(
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
     check_engine(engine, parallel)
+    check_metric(metric)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
     if resume and out is None:
@@ -211,6 +215,7 @@ def bench(
         "validation": validation,
         "evaluate_every": evaluate_every,
         "rules": comma_list(select),
+        "metric": metric,
         "baseline": baseline,
         "quorum": quorum,
         "deadline": deadline,
@@ -233,6 +238,7 @@ def bench(
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
             messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
+            messages.print(_metric_line(plan), highlight=False, soft_wrap=True, markup=False)
 
     try:
         with callback_warnings(), SweepDisplay(messages, quiet) as display:
@@ -250,7 +256,6 @@ def bench(
                 tell=lambda sentence: messages.print(sentence, highlight=False, soft_wrap=True, markup=False),
                 observer=display,
                 callbacks=callbacks,
-                metric=metric,
                 diagnose=diagnose,
             )
     except KeyboardInterrupt:
@@ -278,3 +283,8 @@ def _model_line(plan: Plan) -> str:
     shape = " × ".join(map(str, plan.model.input_shape))
     augmented = "" if plan.augment == NONE else f"; augmentation: {plan.augment}"
     return f"model: {presets.describe_network(plan.model.model_dump())}, on examples of {shape}{augmented}"
+
+
+def _metric_line(plan: Plan) -> str:
+    """Name the metric that leads, and why."""
+    return f"metric: {metric_label(plan.metric, plan.kind)} ({plan.metric_reason})"

@@ -14,8 +14,10 @@ Metric = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        help="What the table and the report lead with: accuracy, macro_f1 (or f1), loss, auroc, average_precision, "
-        "ece, brier; of a regression loss, r2, mae. Default: accuracy, or loss. Rounds are chosen as before.",
+        help="The metric that leads selection, tables and report: accuracy, balanced_accuracy, macro_f1 (or f1), auroc "
+        "(or auc), average_precision, loss, balanced_loss, ece, brier; of a regression rmse, mae, r2, loss. Default: "
+        "auto, which is accuracy where classes are balanced, else auroc for two classes and balanced_accuracy for "
+        "more; rmse for a regression.",
         show_default=False,
     ),
 ]

@@ -24,7 +24,7 @@ def report(
 ) -> None:
     """Write the report of a bench, finished or not, and print its table."""
     check_output("--json", json_file)
-    result = BenchResult(collect(folder, "report"), metric)
+    result = BenchResult(collect(folder, "report", metric))
     if json_file is not None:
         result.json(json_file)
     page = result.report(to)

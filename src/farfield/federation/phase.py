@@ -34,15 +34,16 @@ class Free(str):
     """A size that only the client knows, with a name for people: `Free("tuning rows")`."""
 
 
-SIZES = ("parameters", "head", "final layer", "buffers", "features", "outputs")
+SIZES = ("parameters", "head", "final layer", "buffers", "features", "outputs", "classes")
 
 
 @dataclass(frozen=True)
 class Sends:
     """One thing that leaves a client in a phase.
 
-    `shape` is a size by name ("parameters", "head", "final layer", "buffers", "features", "outputs"), a number,
-    `Free("tuning rows")` where only the client knows it, or a tuple of these; `()` is a scalar.
+    `shape` is a size by name ("parameters", "head", "final layer", "buffers", "features", "outputs", "classes"), a
+    number, `Free("tuning rows")` where only the client knows it, or a tuple of these; `()` is a scalar. One output of a
+    classifier stands for two classes.
     `server_sees` says whether the server needs each client's value or only their sum. What is needed only in sum
     reaches the server half only as a sum (`replies.sum(name)`).
     """
@@ -77,6 +78,7 @@ class Sends:
             "buffers": layout.buffers,
             "features": layout.features,
             "outputs": layout.outputs,
+            "classes": max(2, layout.outputs),
         }
         return tuple(d if isinstance(d, int) else known.get(d) for d in self.dimensions)
 

@@ -33,10 +33,12 @@ from farfield.math.not_called_yet.linear_sem import (
 )
 from farfield.math.not_called_yet.masks import and_mask, masked_mean, sand_mask, sign_agreement
 from farfield.math.proximal import proximal_penalty
+from farfield.math.ranking import auroc
 from farfield.math.server_step import adam_step, sgd_step, yogi_step
 from farfield.math.shift import gradient_cosines, prediction_disagreement, proxy_a_distance
 
 __all__ = [
+    "auroc",
     "Fairness",
     "GeometricAccumulator",
     "GradientMoments",

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from farfield.federation.client import Rows
-from farfield.models import Model, ModelSpec, ModelState, build_model, probabilities
-from farfield.protocol.metrics import classification_metrics, regression_metrics
-from farfield.protocol.unseen_classes import metrics_with_unseen
+from farfield.models import Model, ModelSpec, ModelState, build_model
+from farfield.protocol.metrics import logit_metrics, regression_metrics
 from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.task import Domain, TaskKind
 
@@ -20,8 +19,8 @@ class HeldOut:
     """A held-out domain and the only object that can measure on it. Nothing that trains or selects is given one.
 
     `outputs` turns what a regression's model gives into the units of the domain's labels. A class number beyond the
-    model's is of a class that no source has (`unseen_classes`). Several held-out domains can share one `model`, into
-    which the measured states are loaded.
+    model's is of a class that no source has (`metrics.logit_metrics`). Several held-out domains can share one `model`,
+    into which the measured states are loaded.
     """
 
     def __init__(
@@ -49,13 +48,7 @@ class HeldOut:
         outputs = predict(self._model, self._rows)
         if self._kind == "regression":
             return regression_metrics(self._outputs(outputs).squeeze(-1).numpy(), self._labels)
-        scores = probabilities(outputs).numpy()
-        return metrics_with_unseen(
-            self._labels,
-            scores.shape[1],
-            np.where(np.isfinite(scores).all(axis=1), scores.argmax(axis=1), -1),
-            lambda rows: classification_metrics(scores[rows], self._labels[rows]),
-        )
+        return logit_metrics(outputs.numpy(), self._labels)
 
 
 def predict(model: Model, rows: Rows) -> Tensor:

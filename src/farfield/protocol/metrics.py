@@ -8,14 +8,12 @@ of the result, so that no NaN reaches a table. Called after every evaluated roun
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr
-
-if TYPE_CHECKING:  # for the annotation alone: reading records needs no torch
-    from farfield.tasks.task import TaskKind
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -38,29 +36,50 @@ HIGHER_IS_BETTER: dict[str, bool] = {
     "entropy": True,
 }
 
+#: The metrics of each kind of task, in the order of tables.
+METRICS: dict[str, tuple[str, ...]] = {
+    "classification": (
+        "accuracy",
+        "balanced_accuracy",
+        "macro_f1",
+        "loss",
+        "balanced_loss",
+        "auroc",
+        "average_precision",
+        "ece",
+        "brier",
+    ),
+    "regression": ("rmse", "mae", "r2", "loss"),
+}
+
 ECE_BINS = 15
 
 # Scores ranked in one go; more are ranked a block of classes at a time, which bounds the memory.
 _BLOCK = 1 << 20
 
 
-def headline(kind: TaskKind) -> Literal["accuracy", "loss"]:
-    """The metric by which models of this kind of task are chosen and compared."""
-    if kind == "classification":
-        return "accuracy"
-    if kind == "regression":
-        return "loss"
-    raise ValueError(f"unknown kind of task '{kind}'; it is 'classification' or 'regression'")
+@dataclass(frozen=True)
+class _Scored:
+    """Rows with probabilities [n, K], their logarithms, what the rows are ranked by, and the class that is named."""
+
+    probabilities: Floats
+    logarithms: Floats
+    ranking: Floats
+    predicted: Integers
+    #: Rows whose scores are all finite; the others count as wrong, with the largest loss there is.
+    usable: NDArray[np.bool_]
 
 
 def classification_metrics(scores: ArrayLike, labels: ArrayLike) -> dict[str, float]:
-    """Accuracy, macro-F1, loss, AUROC, average precision, calibration error and Brier score.
+    """Return the metrics of a classifier from its class probabilities.
 
     `scores` is [n, K], one row of class probabilities per example; a single column (or a vector) is the probability of
-    class 1. `labels` is [n], class numbers. Equal top scores go to the lowest class.
+    class 1. `labels` is [n], class numbers. Equal top scores go to the lowest class. Where logits are known,
+    `logit_metrics` keeps more digits of them.
 
+    - `accuracy`; `balanced_accuracy`: the mean over the classes that occur of the share of their rows that are right.
     - `macro_f1`: mean F1 over the classes that occur in `labels`; a class nobody has is not averaged in as zero.
-    - `loss`: mean negative log likelihood in nats.
+    - `loss`: mean negative log likelihood in nats; `balanced_loss`: the mean over classes of the mean over their rows.
     - `auroc`, `average_precision`: of class 1 when there are two classes, else the mean over one-versus-rest problems
       of the classes that have positives and negatives. Left out when there is no such class.
     - `ece`: expected calibration error, 15 equal-width bins (a, b] of the top score.
@@ -71,50 +90,122 @@ def classification_metrics(scores: ArrayLike, labels: ArrayLike) -> dict[str, fl
     The metrics that need every score (`auroc`, `average_precision`, `ece`, `brier`) are then left out.
     """
     table, floor = _probabilities(scores)
-    n, classes = table.shape
-    truth = _class_numbers(labels, n, classes)
+    usable = _finite_rows(table)
+    _check_probabilities(table if bool(usable.all()) else table[usable])
+    with np.errstate(invalid="ignore"):
+        logarithms = np.log(np.maximum(table, floor))
+    scored = _Scored(table, logarithms, table, table.argmax(axis=1), usable)
+    return _metrics(scored, _class_numbers(labels, *table.shape), -np.log(floor))
 
-    usable = np.isfinite(table).all(axis=1)
+
+def logit_metrics(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
+    """Return the metrics of a classifier from its logits [n, K], or [n] and [n, 1] for two classes with one logit.
+
+    As `classification_metrics`, in float64 from the logits themselves: a probability that rounds to 1 has lost what
+    the loss and the order of the rows depend on. Where K is over 2 a class is ranked by its log odds against the rest.
+
+    A label beyond the model's classes is a class that no source has: such rows count as wrong in what counts right
+    answers (accuracy, balanced accuracy, macro-F1), each such class as one of which nothing is right, and they are left
+    out of what needs a score for the true class.
+    """
+    given = np.asarray(logits, dtype=np.float64)
+    given = given[:, None] if given.ndim == 1 else given
+    if given.ndim != 2 or 0 in given.shape:
+        raise ValueError(f"logits must be a non-empty [examples, classes] table, not of shape {given.shape}")
+    if given.shape[1] == 1:
+        given = np.hstack([np.zeros_like(given), given])
+    usable = _finite_rows(given)
+    safe = given if bool(usable.all()) else np.where(usable[:, None], given, 0.0)
+    odds = _log_odds(safe)
+    logarithms = -np.logaddexp(0.0, -odds)
+    scored = _Scored(np.exp(logarithms), logarithms, odds, safe.argmax(axis=1), usable)
+    truth = _class_numbers(labels, len(safe), max(safe.shape[1], int(np.max(labels, initial=0)) + 1))
+    return _metrics(scored, truth, np.full(safe.shape[1], WORST_LOSS))
+
+
+def _finite_rows(table: Floats) -> NDArray[np.bool_]:
+    """Return which rows have finite entries only."""
+    return np.asarray(np.isfinite(table).all(axis=1))
+
+
+def _log_odds(logits: Floats) -> Floats:
+    """Return the logarithm of each class's odds against all others, exact also where one class has nearly all."""
+    if logits.shape[1] == 2:
+        second = logits[:, 1] - logits[:, 0]
+        return np.stack([-second, second], axis=1)
+    top = logits.argmax(axis=1)
+    rows = np.arange(len(logits))
+    highest = logits[rows, top]
+    shares = np.exp(logits - highest[:, None])
+    # Of the sum over the others: without the top class for the top class itself, where subtracting would cancel.
+    rest = shares.copy()
+    rest[rows, top] = 0.0
+    below = rest.sum(axis=1)
+    others = (below + 1.0)[:, None] - shares
+    others[rows, top] = below
+    with np.errstate(divide="ignore"):
+        odds: Floats = logits - highest[:, None] - np.log(np.maximum(others, np.finfo(np.float64).tiny))
+    # Where the top class's rivals underflow altogether, the nearest of them is all there is.
+    lost = below < np.finfo(np.float64).tiny
+    if lost.any():
+        second = np.partition(logits[lost], -2, axis=1)[:, -2]
+        odds[np.flatnonzero(lost), top[lost]] = highest[lost] - second
+    return odds
+
+
+#: The loss of a row whose scores are not finite: what the smallest normal float32 costs.
+WORST_LOSS = float(-np.log(np.finfo(np.float32).tiny))
+
+
+def _metrics(scored: _Scored, truth: Integers, worst_loss: Floats) -> dict[str, float]:
+    n, classes = scored.probabilities.shape
+    named, usable = truth < classes, scored.usable
     complete = bool(usable.all())
-    _check_probabilities(table if complete else table[usable])
 
-    predicted = table.argmax(axis=1)
-    own = table[np.arange(n), truth]
-    if not complete:
-        predicted = np.where(usable, predicted, -1)
-        own = np.where(usable, own, 0.0)
+    predicted = scored.predicted if complete else np.where(usable, scored.predicted, -1)
     correct = predicted == truth
-
-    occurs = np.bincount(truth, minlength=classes)
+    occurs = np.bincount(truth[named], minlength=classes)
     guessed = np.bincount(predicted[usable], minlength=classes)
     hits = np.bincount(truth[correct], minlength=classes)
     present = occurs > 0
+    kinds = int(present.sum()) + len(np.unique(truth[~named]))
     metrics = {
         "accuracy": float(correct.mean()),
-        "macro_f1": float((2.0 * hits[present] / (guessed + occurs)[present]).mean()),
-        "loss": float(-np.log(np.maximum(own, floor[truth])).mean()),
+        "balanced_accuracy": float((hits[present] / occurs[present]).sum() / kinds),
+        "macro_f1": float((2.0 * hits[present] / (guessed + occurs)[present]).sum() / kinds),
     }
+    if not named.any():
+        return metrics
+    own_class = np.where(named, truth, 0)
+    costs = np.where(usable, -scored.logarithms[np.arange(n), own_class], worst_loss[own_class])[named]
+    by_class = np.bincount(truth[named], weights=costs, minlength=classes)
+    metrics["loss"] = float(costs.mean())
+    metrics["balanced_loss"] = float((by_class[present] / occurs[present]).mean())
     if not complete:
         return metrics
 
+    known, count = truth[named], int(named.sum())
     ranked = np.array([1]) if classes == 2 else np.arange(classes)
-    metrics.update(_ranking_metrics(table, truth, ranked[(occurs[ranked] > 0) & (occurs[ranked] < n)]))
+    ranked = ranked[(occurs[ranked] > 0) & (occurs[ranked] < count)]
+    metrics.update(_ranking_metrics(scored.ranking[named], known, ranked))
 
+    table = scored.probabilities[named]
     confidence = table.max(axis=1)
     bins = np.clip(np.ceil(confidence * ECE_BINS).astype(np.int64) - 1, 0, ECE_BINS - 1)
-    metrics["ece"] = float(np.abs(np.bincount(bins, weights=correct - confidence)).sum() / n)
+    metrics["ece"] = float(np.abs(np.bincount(bins, weights=correct[named] - confidence)).sum() / count)
     if classes == 2:
-        metrics["brier"] = float(np.square(table[:, 1] - truth).mean())
+        metrics["brier"] = float(np.square(table[:, 1] - known).mean())
     else:
+        own = table[np.arange(count), known]
         metrics["brier"] = float((np.square(table).sum(axis=1) - 2.0 * own + 1.0).mean())
     return metrics
 
 
 def regression_metrics(predictions: ArrayLike, targets: ArrayLike) -> dict[str, float]:
-    """Mean squared error (`loss`), R² and mean absolute error (`mae`) of one real target.
+    """Return the mean squared error (`loss`), its root (`rmse`), the mean absolute error (`mae`) and R².
 
     Both are [n] or [n, 1]. `r2` is left out when the targets are constant or a prediction is not finite; in the latter
-    case, as after divergence, `loss` and `mae` are infinite.
+    case, as after divergence, the errors are infinite.
     """
     guess, truth = _vector(predictions, "predictions"), _vector(targets, "targets")
     if guess.size != truth.size:
@@ -122,9 +213,10 @@ def regression_metrics(predictions: ArrayLike, targets: ArrayLike) -> dict[str, 
     if not np.isfinite(truth).all():
         raise ValueError("targets hold a value that is not finite")
     if not np.isfinite(guess).all():
-        return {"loss": float("inf"), "mae": float("inf")}
+        return dict.fromkeys(("loss", "rmse", "mae"), float("inf"))
     error = guess - truth
-    metrics = {"loss": float(np.square(error).mean()), "mae": float(np.abs(error).mean())}
+    squared = float(np.square(error).mean())
+    metrics = {"loss": squared, "rmse": squared**0.5, "mae": float(np.abs(error).mean())}
     # The range tells constancy exactly; the variance of n equal numbers need not come out as zero.
     if np.ptp(truth) > 0:
         metrics["r2"] = 1.0 - metrics["loss"] / float(truth.var())
@@ -216,7 +308,8 @@ def _class_numbers(labels: ArrayLike, n: int, classes: int) -> Integers:
     truth = given.astype(np.int64).reshape(-1)
     if truth.size != n:
         raise ValueError(f"{n} rows of scores do not match {truth.size} labels")
-    if truth.min() < 0 or truth.max() >= classes or (given.dtype.kind == "f" and (given.reshape(-1) != truth).any()):
+    whole = given.dtype.kind != "f" or bool((given.reshape(-1) == truth).all())
+    if truth.min() < 0 or truth.max() >= classes or not whole:
         raise ValueError(f"labels must be class numbers from 0 to {classes - 1}, not {np.unique(given).tolist()[:10]}")
     return truth
 

@@ -3,13 +3,17 @@
 | rule | looks at | chooses |
 |---|---|---|
 | `last` | nothing | the last recorded round |
-| `source-validation` | validation data of the training domains | best unweighted mean over domains (FedIIR) |
+| `source-validation` | validation data of the training domains | lowest mean loss over domains |
+| `source-metric` | validation data of the training domains | best mean of the leading metric over domains |
+| `source-accuracy` | validation data of the training domains | highest mean accuracy, the earliest of equals |
 | `leave-one-domain-out` | inner runs that each held out one more source | best mean over those inner held-out domains |
 | `oracle` | the held-out domain itself | best there: a ceiling, not a result |
 | `oracle-loss` | the held-out domain itself | lowest loss there (FedILC's tables): a ceiling too |
 
-"Best" is the highest accuracy for classification and the lowest loss for regression. Ties go to the earliest round.
-Only finite values can win.
+One metric leads a bench. The loss that chooses is the class-balanced one where that metric weighs classes and not rows
+(`criterion`). Of rounds with equal values the one with the lower loss wins, then the later one. `source-accuracy` is
+the rule of the papers' published code and keeps their tie, the earliest round; regressions have no accuracy, so there
+it is the lowest loss. Only finite values can win. `studies/selection.py` has the figures behind the default.
 
 The rules that choose honestly take `SourceRow` and `InnerRow`, which have no place for results of the held-out domain.
 `choose_oracle` is the only function here that takes any.
@@ -22,13 +26,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from statistics import fmean
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER, headline
+from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS
 from farfield.tasks.clients.partition import MIXED
 
-if TYPE_CHECKING:  # for the annotation alone: reading records needs no torch
-    from farfield.tasks.task import TaskKind
+#: Metrics of regressions alone.
+REGRESSION = frozenset(METRICS["regression"]) - frozenset(METRICS["classification"])
 
 Row = TypeVar("Row", "SourceRow", "InnerRow", "TargetRow")
 
@@ -71,7 +75,9 @@ RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
         Rule("last", "the last round; nothing is looked at"),
-        Rule("source-validation", "best mean over the training domains' validation data"),
+        Rule("source-validation", "lowest mean loss over the training domains' validation data"),
+        Rule("source-metric", "best mean of the leading metric over the training domains' validation data"),
+        Rule("source-accuracy", "highest mean accuracy over the training domains' validation data, as in the papers"),
         Rule(
             "leave-one-domain-out",
             "best mean over inner runs that each held out one more training domain",
@@ -82,29 +88,72 @@ RULES: dict[str, Rule] = {
     )
 }
 
+#: The rules that look at the validation data of the training domains alone.
+LOOKS_AT_VALIDATION = ("source-validation", "source-metric", "source-accuracy")
+
+#: Metrics that weigh classes and not rows: their rounds are chosen by the class-balanced loss.
+BALANCED = frozenset({"balanced_accuracy", "macro_f1", "balanced_loss", "auroc", "average_precision"})
+
+#: How good a round is: compared from left to right, higher is better; None where the round cannot win.
+Standing = tuple[float, ...]
+
+
+def criterion(metric: str) -> str:
+    """Return the loss that chooses rounds where this metric leads."""
+    return "balanced_loss" if metric in BALANCED else "loss"
+
+
+def standing(rule: str, metric: str, domains: Mapping[str, Mapping[str, float]]) -> Standing | None:
+    """Return how a round stands under a rule that looks at the validation figures of the training domains.
+
+    Every domain counts the same, however many rows it has. Of two rounds that stand equal the later one wins
+    (`source-accuracy`: the earlier one). A figure that a domain does not have, such as AUROC where it has one class, is
+    averaged over the domains that have it; a loss must be there in all of them.
+    """
+    loss = -_mean_of(domains, criterion(metric), everywhere=True)
+    if rule == "source-validation":
+        found: Standing = (loss,)
+    elif rule == "source-metric":
+        found = (_signed(metric, _mean_of(domains, metric, everywhere=False)), loss)
+    elif rule == "source-accuracy":
+        by = "accuracy" if metric not in REGRESSION else "loss"
+        found = (_signed(by, _mean_of(domains, by, everywhere=True)),)
+    else:
+        raise ValueError(f"rule '{rule}' does not look at validation figures")
+    return found if all(map(math.isfinite, found)) else None
+
 
 def choose(
     rule: str,
-    kind: TaskKind,
+    metric: str,
     source_rows: Sequence[SourceRow],
     inner: Mapping[str, Sequence[InnerRow]] | None = None,
 ) -> int:
-    """The round that `rule` chooses for a task of this kind. `inner` is read by `leave-one-domain-out` alone."""
+    """The round that `rule` chooses where `metric` leads. `inner` is read by `leave-one-domain-out` alone."""
     known = rule_named(rule)
     if known.is_oracle:
         raise ValueError(f"rule '{rule}' looks at the held-out domain, so it is not chosen from source records")
     if rule == "last":
         return last(source_rows)
-    if rule == "source-validation":
-        return source_validation(kind, source_rows)
-    return leave_one_domain_out(kind, source_rows, inner or {})
+    if known.needs_inner:
+        return leave_one_domain_out(metric, source_rows, inner or {})
+    return source_validation(metric, source_rows, rule)
 
 
-def choose_oracle(kind: TaskKind, target_rows: Sequence[TargetRow], rule: str = "oracle") -> int:
-    """The round that is best on the held-out domain. It peeks: print it as oracle, never as a method's result."""
-    metric = "loss" if rule == "oracle-loss" else headline(kind)
+def choose_oracle(metric: str, target_rows: Sequence[TargetRow], rule: str = "oracle") -> int:
+    """The round that is best on the held-out domain. It peeks: print it as oracle, never as a method's result.
+
+    Where the domain does not define the metric in any round (AUROC with one class), its loss chooses.
+    """
     rows = _by_round(target_rows, "held-out")
-    return _best(metric, {r: _value(row.metrics, metric, f"round {r}") for r, row in rows.items()})
+    by = "loss" if rule == "oracle-loss" or not any(metric in row.metrics for row in rows.values()) else metric
+    return _best(
+        by,
+        {
+            r: _finite((_signed(by, row.metrics.get(by, math.nan)), -row.metrics.get("loss", 0.0)))
+            for r, row in rows.items()
+        },
+    )
 
 
 def last(source_rows: Sequence[SourceRow]) -> int:
@@ -112,36 +161,29 @@ def last(source_rows: Sequence[SourceRow]) -> int:
     return max(_by_round(source_rows, "source"))
 
 
-def source_validation(kind: TaskKind, source_rows: Sequence[SourceRow]) -> int:
-    """The earliest round with the best unweighted mean over source domains of the validation metric.
+def source_validation(metric: str, source_rows: Sequence[SourceRow], rule: str = "source-validation") -> int:
+    """The round that stands highest by the validation data of the training domains.
 
-    Every domain counts the same, however many examples it has. A round that lacks a domain which other rounds have
-    cannot win: a mean without the hard domain is not comparable.
+    A round that lacks a domain which other rounds have cannot win: a mean without the hard domain is not comparable.
     """
-    metric = headline(kind)
     rows = _by_round(source_rows, "source")
     domains = _source_domains(rows.values())
     return _best(
-        metric,
+        criterion(metric) if rule == "source-validation" else metric,
         {
-            r: _mean(
-                _value(row.domains[name], metric, f"round {r}, domain '{name}'") if name in row.domains else math.nan
-                for name in domains
-            )
+            r: standing(rule, metric, row.domains) if all(name in row.domains for name in domains) else None
             for r, row in rows.items()
         },
+        earliest=rule == "source-accuracy",
     )
 
 
-def leave_one_domain_out(
-    kind: TaskKind, source_rows: Sequence[SourceRow], inner: Mapping[str, Sequence[InnerRow]]
-) -> int:
-    """The earliest round with the best mean over inner runs, each measured on the source domain it held out.
+def leave_one_domain_out(metric: str, source_rows: Sequence[SourceRow], inner: Mapping[str, Sequence[InnerRow]]) -> int:
+    """The round with the lowest mean loss over inner runs, each measured on the source domain it held out.
 
     `inner` maps that domain to the rows of its inner run; it may cover some of the sources only. Candidates are the
     rounds that every inner run and `source_rows` have.
     """
-    metric = headline(kind)
     rows = _by_round(source_rows, "source")
     domains = _source_domains(rows.values())
     if not inner:
@@ -156,30 +198,50 @@ def leave_one_domain_out(
     if not rounds:
         raise ValueError(f"no round was evaluated both in this run and in all inner runs {sorted(runs)}")
     return _best(
-        metric,
+        criterion(metric),
         {
-            r: _mean(_value(run[r].metrics, metric, f"round {r}, inner domain '{name}'") for name, run in runs.items())
+            r: standing("source-validation", metric, {name: run[r].metrics for name, run in runs.items()})
             for r in rounds
         },
     )
 
 
-def _best(metric: str, value_of: Mapping[int, float]) -> int:
-    """The best round; rounds come in ascending order and only a strictly better one replaces the best so far."""
-    sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
+def _best(by: str, standing_of: Mapping[int, Standing | None], *, earliest: bool = False) -> int:
+    """The round that stands highest; rounds come in ascending order, and of equals the later one wins."""
     best: int | None = None
-    for r, value in value_of.items():
-        if math.isfinite(value) and (best is None or sign * value > sign * value_of[best]):
-            best = r
+    highest: Standing = ()
+    for r, found in standing_of.items():
+        if found is not None and (best is None or found > highest or (found == highest and not earliest)):
+            best, highest = r, found
     if best is None:
-        raise ValueError(f"none of {len(value_of)} rounds has a finite mean {metric} over all domains to choose by")
+        raise ValueError(f"none of {len(standing_of)} rounds has a finite mean {by} over all domains to choose by")
     return best
 
 
-def _mean(values: Iterable[float]) -> float:
-    """The exactly rounded mean, so that domains in another order still tie; NaN when a value is not finite."""
-    kept = list(values)
-    return fmean(kept) if all(map(math.isfinite, kept)) else math.nan
+def _signed(metric: str, value: float) -> float:
+    return value if HIGHER_IS_BETTER[metric] else -value
+
+
+def _finite(found: Standing) -> Standing | None:
+    return found if all(map(math.isfinite, found)) else None
+
+
+def _mean_of(domains: Mapping[str, Mapping[str, float]], metric: str, *, everywhere: bool) -> float:
+    """The exactly rounded mean over domains, so that domains in another order still tie; NaN where there is none."""
+    values = [_value(figures, metric) for figures in domains.values()]
+    kept = [value for value in values if value is not None]
+    if not kept or (everywhere and len(kept) < len(values)) or not all(map(math.isfinite, kept)):
+        return math.nan
+    return fmean(kept)
+
+
+def _value(figures: Mapping[str, float], metric: str) -> float | None:
+    """A figure by name. Records of older versions have no class-balanced loss: the loss takes its place."""
+    if metric == "rmse" and "rmse" not in figures and "loss" in figures:
+        return math.sqrt(figures["loss"]) if figures["loss"] >= 0 else math.nan
+    if metric == "balanced_loss" and "balanced_loss" not in figures:
+        return figures.get("loss")
+    return figures.get(metric)
 
 
 def _by_round(rows: Sequence[Row], whose: str) -> dict[int, Row]:
@@ -197,12 +259,6 @@ def _source_domains(rows: Iterable[SourceRow]) -> list[str]:
     if not domains:
         raise ValueError("the source rows hold no domain's validation metrics")
     return domains
-
-
-def _value(metrics: Mapping[str, float], metric: str, where: str) -> float:
-    if metric not in metrics:
-        raise ValueError(f"{where} has no '{metric}', only {sorted(metrics)}")
-    return metrics[metric]
 
 
 def rule_named(name: str) -> Rule:

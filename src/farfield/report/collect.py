@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.diagnose.data_summary import DataSummary
+from farfield.protocol.leading_metric import AUTO, metric_named
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
 from farfield.records.bench_folder import BENCH, DATA, FAILURE, PREPARATION, format_of
@@ -63,11 +64,16 @@ class Sweep:
         return list({(r["algorithm"], r.get("fold") or r["held_out"], r["seed"]): r for r in self.rows}.values())
 
 
-def collect(folder: Path, purpose: str) -> Sweep:
-    """Read a sweep and choose by every rule of its plan. `purpose` goes into the count of looks."""
+def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
+    """Read a sweep and choose by every rule of its plan. `purpose` goes into the count of looks.
+
+    Another `metric` than the plan's leads selection and tables alike; None and "auto" keep the plan's.
+    """
     if not (folder / BENCH).exists():
         raise RecordsError(f"there is no bench in '{folder}'; give the folder that --out named")
     plan = _plan(read_config(folder / BENCH), folder)
+    if metric is not None and metric.strip().lower() != AUTO:
+        plan = {**plan, "metric": metric_named(plan["kind"], metric), "metric_reason": "it was asked for"}
     looks = count_look(folder, purpose)
     rows, curves, failures, events = [], [], [], []
     found = 0
@@ -116,12 +122,18 @@ def collect(folder: Path, purpose: str) -> Sweep:
 
 
 def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a plan of any format as one that has `variants`, and their labels as `algorithms`."""
-    if format_of(plan, folder) == 1:
-        variants = [{"label": name, "method": name, "settings": {}} for name in plan["algorithms"]]
-    else:
-        variants = plan["variants"]
-    return {**plan, "variants": variants, "algorithms": [variant["label"] for variant in variants]}
+    """Return a plan of any format as one of the newest: with `variants`, their labels as `algorithms`, and a metric.
+
+    Before format 3 accuracy led (of a regression the loss), and the rule 'source-validation' chose by it.
+    """
+    number = format_of(plan, folder)
+    if number == 1:
+        plan = {**plan, "variants": [{"label": n, "method": n, "settings": {}} for n in plan["algorithms"]]}
+    if number < 3:
+        rules = ["source-accuracy" if rule == "source-validation" else rule for rule in plan["rules"]]
+        metric = "loss" if plan["kind"] == "regression" else "accuracy"
+        plan = {**plan, "rules": rules, "metric": metric, "metric_reason": "older versions led with it"}
+    return {**plan, "algorithms": [variant["label"] for variant in plan["variants"]]}
 
 
 def _made_with(plan: dict[str, Any], curve: Curve) -> dict[str, Any]:
@@ -163,12 +175,12 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
     selected: dict[str, dict[str, Any]] = {}
     for name in plan["rules"]:
         if RULES[name].is_oracle:
-            chosen = choose_oracle(plan["kind"], target, name)
+            chosen = choose_oracle(plan["metric"], target, name)
         elif RULES[name].needs_inner:
             inner = _inner_rows(path)
-            chosen = choose(name, plan["kind"], source, inner)
+            chosen = choose(name, plan["metric"], source, inner)
         else:
-            chosen = choose(name, plan["kind"], source)
+            chosen = choose(name, plan["metric"], source)
         selected[name] = {"round": chosen, **by_round[chosen], **source_figures(validated.get(chosen, {}))}
     return selected
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from farfield.protocol.metrics import headline
+from farfield.protocol.metrics import METRICS
 from farfield.report.formats import arrow, interval, is_percent, metric_label, metric_value
 from farfield.report.grid import Cell, Column, Grid
 from farfield.report.grid import Table as EvaluationTable
-from farfield.report.metric_values import METRICS
 
 __all__ = ["EvaluationTable", "Measured", "evaluation_table"]
 
@@ -47,7 +46,7 @@ def evaluation_table(
 ) -> EvaluationTable:
     """All metrics of every domain and of all rows together; a dash where a metric is not defined."""
     lines = [*domains, overall]
-    first = headline("regression" if kind == "regression" else "classification")
+    first = "loss" if kind == "regression" else "accuracy"
     metrics = [m for m in METRICS[kind] if any(m in line.metrics for line in lines)]
     columns = [Column("domain", text=True), Column("rows")]
     columns += [

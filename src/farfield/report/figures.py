@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farfield.protocol.metrics import METRICS
 from farfield.protocol.new_site import Refusal
 from farfield.report.collect import Sweep
 from farfield.report.curves import (
@@ -17,7 +18,7 @@ from farfield.report.curves import (
     validation_curves,
 )
 from farfield.report.formats import is_percent, metric_label, with_unit
-from farfield.report.metric_values import METRICS, has_metric
+from farfield.report.metric_values import has_metric
 from farfield.report.new_site import estimate
 from farfield.report.plots import Drawing, Range, Series, curves, differences
 from farfield.report.result_table import ResultLine, ResultTable

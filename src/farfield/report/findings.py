@@ -18,8 +18,6 @@ from farfield.report.new_site import new_site_sentences
 from farfield.report.prior import PRIOR
 from farfield.report.result_table import ResultLine, ResultTable
 
-#: The rule that results are reported by, where the bench has it.
-PREFERRED_RULE = "source-validation"
 QUESTIONS = ("Which method should I use?", "How well will it do at a new site?")
 
 
@@ -45,10 +43,9 @@ class Answer:
 
 
 def main_rule(plan: dict[str, Any]) -> str:
-    """The rule of the first table: source validation, else the first that does not peek, else what there is."""
+    """The rule of the first table: the first that does not peek, else what there is."""
     rules: list[str] = plan["rules"]
-    honest = [rule for rule in rules if not RULES[rule].is_oracle]
-    return PREFERRED_RULE if PREFERRED_RULE in rules else (honest or rules)[0]
+    return next((rule for rule in rules if not RULES[rule].is_oracle), rules[0])
 
 
 def findings(sweep: Sweep, table: ResultTable) -> list[str]:

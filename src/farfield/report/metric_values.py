@@ -14,47 +14,10 @@ from farfield.report.collect import Sweep
 #: The method that the others are compared with.
 BASELINE = "fedavg"
 
-#: The metrics of each kind of task, in the order of tables.
-METRICS = {
-    "classification": (
-        "accuracy",
-        "balanced_accuracy",
-        "macro_f1",
-        "loss",
-        "balanced_loss",
-        "auroc",
-        "average_precision",
-        "ece",
-        "brier",
-    ),
-    "regression": ("rmse", "mae", "r2", "loss"),
-}
 #: What leads where a plan does not say it (benches of older versions), and where the leading metric has no value.
 _USUAL = {"classification": "accuracy", "regression": "rmse"}
-#: Other names that people type.
-_ALIASES = {
-    "f1": "macro_f1",
-    "auc": "auroc",
-    "ap": "average_precision",
-    "auprc": "average_precision",
-    "calibration": "ece",
-    "bacc": "balanced_accuracy",
-    "mse": "loss",
-}
-
 Key = tuple[str, int]
 Values = dict[str, dict[Key, float]]
-
-
-def metric_named(kind: str, name: str | None) -> str | None:
-    """The metric that a user means, by its own name or a usual other one. None stays None."""
-    if name is None:
-        return None
-    plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-    plain = _ALIASES.get(plain, plain)
-    if plain not in METRICS[kind]:
-        raise UserError(f"there is no metric '{name}' for a {kind}; choose one of {', '.join(METRICS[kind])}")
-    return plain
 
 
 def leading_metric(plan: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import fmean, pvariance
 from typing import Any
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER, fairness
+from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS, fairness
 from farfield.protocol.statistics import Difference, compare, compare_on_these_domains
 from farfield.report.collect import Sweep
 from farfield.report.formats import (
@@ -25,7 +25,6 @@ from farfield.report.formats import (
 )
 from farfield.report.grid import Cell, Column, Grid, Table
 from farfield.report.metric_values import (
-    METRICS,
     Key,
     baseline_of,
     check_rule,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from farfield.errors import UserError
+from farfield.protocol.leading_metric import check_metric
 from farfield.report.collect import collect
-from farfield.report.metric_values import metric_named
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.diagnosis import attach_diagnosis
 from farfield.runs.engines import check_engine, engine_named, open_engine
@@ -77,14 +77,15 @@ def bench(
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given). `resume` goes on with a bench that is there and adds the methods, seeds,
     held-out domains and rounds that it does not have; what is not given stays as it is there. `fresh` replaces it.
-    `metric` leads the tables and the report. `ready` is called when everything was checked, before the first run, and
-    `tell` with what is added; `observer` is told of each run, `callbacks` of each round too (trackers,
-    `farfield.Callback`). `diagnose` writes how the domains differ beside the runs (`diagnosis.json`), by default where
-    it takes a small part of the time; nothing that trains or selects reads it.
+    `metric` leads selection, tables and report; None or "auto" takes the one that fits the task. `ready` is called when
+    everything was checked, before the first run, and `tell` with what is added; `observer` is told of each run,
+    `callbacks` of each round too (trackers, `farfield.Callback`). `diagnose` writes how the domains differ beside the
+    runs (`diagnosis.json`), by default where it takes a small part of the time; no run reads it.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
     check_engine(engine, parallel)
+    check_metric(metric)
     check_counts(workers, parallel, checkpoint_every)
     if resume and out is None:
         raise UserError("resume needs out, the folder of the bench to go on with")
@@ -107,6 +108,7 @@ def bench(
         "validation": validation,
         "evaluate_every": evaluate_every,
         "rules": rules,
+        "metric": metric,
         "baseline": baseline,
         "equal_steps": equal_steps,
         "quorum": quorum,
@@ -118,7 +120,6 @@ def bench(
     else:
         growth = Growth(there, options)
         plan = growth.plan(make_plan(task, **growth.options(task)))
-    metric = metric_named(plan.kind, metric)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh) as added:
         ready(plan)
@@ -139,7 +140,7 @@ def bench(
                     checkpoint_every=checkpoint_every,
                     observer=teller,
                 )
-            result = BenchResult(collect(folder, "bench"), metric)
+            result = BenchResult(collect(folder, "bench"))
             teller.end(result)
         return result
 

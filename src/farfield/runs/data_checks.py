@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from farfield.models import ModelSpec
@@ -35,3 +37,11 @@ def _check_examples(domain: Domain, where: str) -> None:
     if domain.x.is_floating_point() and not bool(torch.isfinite(domain.x).all()):
         row = int((~torch.isfinite(domain.x.flatten(1))).any(dim=1).nonzero()[0]) + 1
         raise ValueError(f"{where} has a value that is not finite in row {row}; mend or leave out such rows")
+
+
+def class_rows(task: Task | None, always_held_out: Sequence[str]) -> tuple[int, ...]:
+    """Return the rows of each class over the domains that train in some run; nothing where no rows are here."""
+    if task is None or task.kind == "regression":
+        return ()
+    labels = torch.cat([domain.y for domain in task.domains if domain.name not in always_held_out])
+    return tuple(labels[labels >= 0].long().bincount(minlength=len(task.classes)).tolist())

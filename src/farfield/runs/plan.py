@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict
 from farfield.algorithms import AlgorithmError, FedAvg, build
 from farfield.models import ModelSpec
 from farfield.protocol.folds import Folds, held_out_folds, inner_units
+from farfield.protocol.leading_metric import leading_metric
 from farfield.protocol.leave_one_out import ProtocolError, source_domains
 from farfield.protocol.selection import RULES, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
+from farfield.runs.data_checks import class_rows
 from farfield.runs.fit import Fit
 from farfield.runs.job import Job, folder_name
 from farfield.runs.learnable_folds import with_learnable_folds
@@ -93,6 +95,9 @@ class Plan(BaseModel):
     validation: float | Literal["official"]
     evaluate_every: int
     rules: tuple[str, ...]
+    #: The metric that leads selection, tables and report, and why it does.
+    metric: str = "accuracy"
+    metric_reason: str = ""
     #: The label of the variant that differences are to.
     baseline: str
     quorum: float
@@ -156,7 +161,9 @@ class Plan(BaseModel):
             mode="json",
             exclude={
                 *("variants", "settings", "seeds", "held_out", "folds"),
-                *("rules", "baseline", "rounds_of", "left_out", "notes"),
+                *("rules", "baseline", "rounds_of", "left_out", "notes", "metric_reason"),
+                # In a bench the metric chooses among rounds that are all there; in a training it decides which is kept.
+                *(["metric"] if job.held_out is not None else []),
             },
         )
         return {
@@ -220,6 +227,7 @@ def make_plan(
     validation: float | str = 0.1,
     evaluate_every: int | None = None,
     rules: str | Sequence[str] | None = None,
+    metric: str | None = None,
     baseline: str | None = None,
     quorum: float = 0.5,
     deadline: float | None = None,
@@ -265,6 +273,7 @@ def make_plan(
             partition, clients = task.defaults.get("partition"), task.defaults.get("clients")
             cohort = cohort if cohort is not None else task.defaults.get("cohort")
         every = evaluate_every if evaluate_every is not None else max(1, rounds // EVALUATIONS)
+        leading = leading_metric(task.kind, metric, class_rows(rows, domains if len(groups or domains) == 1 else ()))
         plan = Plan(
             task=task.name,
             data=task.data,
@@ -281,6 +290,8 @@ def make_plan(
             validation=validation_share(validation),
             evaluate_every=positive("evaluate_every", every),
             rules=tuple(rule_named(r).name for r in rules or DEFAULT_RULES),
+            metric=leading.name,
+            metric_reason=leading.reason,
             baseline=baseline_label(baseline, variants),
             quorum=share("quorum", quorum),
             deadline=deadline if deadline is None else positive("deadline", deadline),

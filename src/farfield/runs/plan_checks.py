@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from farfield.models import build_model
 from farfield.protocol.folds import inner_units
 from farfield.protocol.leave_one_out import source_domains
+from farfield.protocol.selection import LOOKS_AT_VALIDATION
 from farfield.runs.data_checks import check_rows
 from farfield.runs.settings import PlanError
 from farfield.tasks.clients.partition import Partition, make_clients
@@ -22,15 +23,15 @@ FEW_VALIDATION_ROWS = 50
 
 
 def validation_notes(plan: Plan, rows: int | None) -> tuple[str, ...]:
-    """Rounds that few rows choose are chosen by chance, and among equals the earliest wins."""
+    """Rounds that few rows choose are chosen by chance."""
     if rows is None or not plan.held_out:  # a training has no other rule to compare with
         return ()
-    if "source-validation" not in plan.rules or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
+    if plan.rules[0] not in LOOKS_AT_VALIDATION or plan.kind != "classification" or not 0 < rows < FEW_VALIDATION_ROWS:
         return ()
     more = isinstance(plan.validation, float) and plan.validation < 0.3
     return (
-        f"source-validation chooses rounds by {rows} rows in all, of which one is {100 / rows:.1f} points: compare "
-        f"with the rule 'last'{', or give more rows with --validation 0.3' if more else ''}",
+        f"{plan.rules[0]} chooses rounds by {rows} rows in all, so partly by chance: compare with the rule "
+        f"'last'{', or give more rows with --validation 0.3' if more else ''}",
     )
 
 

@@ -29,6 +29,7 @@ OPTIONS = (
     "evaluate_every",
     "equal_steps",
     "select",
+    "metric",
     "baseline",
     "image_size",
 )

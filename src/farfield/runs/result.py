@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from farfield.protocol.leading_metric import metric_named
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep
 from farfield.report.folded_notes import folded
 from farfield.report.grid import as_markdown
-from farfield.report.metric_values import metric_named
 from farfield.report.page import write_report
 from farfield.report.tables import ResultTable, result_table
 
@@ -17,10 +17,13 @@ from farfield.report.tables import ResultTable, result_table
 class BenchResult:
     """What a bench found: `rows` (one per run), `table()`, `report(path)`, `json(path)`."""
 
-    def __init__(self, sweep: Sweep, metric: str | None = None) -> None:
+    def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        #: What tables and report lead with: None is accuracy, or the loss of a regression.
-        self.metric = metric_named(sweep.plan["kind"], metric)
+
+    @property
+    def metric(self) -> str:
+        """The metric that leads the tables and the report."""
+        return str(self.sweep.plan["metric"])
 
     @property
     def folder(self) -> Path:
@@ -46,8 +49,8 @@ class BenchResult:
         to = Path(path) if path is not None else self.folder / "report.html"
         return write_report(self.sweep, to, metric=self._metric(metric))
 
-    def _metric(self, name: str | None) -> str | None:
-        return metric_named(self.sweep.plan["kind"], name) or self.metric
+    def _metric(self, name: str | None) -> str:
+        return self.metric if name is None else metric_named(self.sweep.plan["kind"], name)
 
     def json(self, path: str | Path) -> Path:
         write_json(Path(path), self.rows)

@@ -10,17 +10,20 @@ import platform
 import resource
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from farfield.algorithms import FedAvg, State
 from farfield.federation.engine import Engine
-from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Traffic
+from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Reply, Traffic
 from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
+from farfield.protocol.selection import Standing, standing
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
@@ -66,8 +69,11 @@ class Schedule:
     checkpoint_every: int
     #: Clients drawn for a round; None for all.
     cohort: int | None
-    #: What is predicted, "classification" or "regression": it says which validation figure is the better one.
+    #: What is predicted, "classification" or "regression".
     kind: str
+    #: The metric that leads, and the rule by which the best model so far is kept.
+    metric: str = "accuracy"
+    rule: str = "source-validation"
 
 
 def open_run(records: RunFolder, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -122,9 +128,7 @@ class Rounds:
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
         self.validation: float | None = None
-        self.lower_is_better = schedule.kind == "regression"
-        self.headline = "loss" if self.lower_is_better else "accuracy"
-        self.best = -math.inf
+        self.best: Standing | None = None
         self.loss: float | None = None
         self.begun, self.told = 0, -math.inf
         fed.heard = self._heard
@@ -164,7 +168,7 @@ class Rounds:
 
     def finish(self) -> dict[str, Any]:
         """Write the result down and return it."""
-        if self.best == -math.inf:  # no round had the validation of all domains, and some model must be kept
+        if self.best is None:  # no round had the validation of all domains, and some model must be kept
             self.on_better(self.state, math.nan if self.validation is None else self.validation)
         result = self._result(self.state)
         self.records.finish(result)
@@ -240,7 +244,7 @@ class Rounds:
             self.fed.events.append(Event("not-evaluated", number, str(problem)))
             self._record_events()
             return {}
-        by_domain = validation_by_domain(replies)
+        by_domain = validation_by_domain(replies, self.schedule.kind)
         self._record_events()
         if self._is_better(by_domain):
             assert self.validation is not None
@@ -258,17 +262,21 @@ class Rounds:
         return {"validation": by_domain}
 
     def _is_better(self, by_domain: Mapping[str, Mapping[str, float]]) -> bool:
-        """Note the mean validation over domains; whether it is the best so far.
+        """Note the mean validation over domains; whether the round stands highest so far, by the rule of the schedule.
 
-        As in the rule 'source-validation', a round in which a domain did not reply cannot win.
+        A round in which a domain did not reply cannot win. Of rounds that stand equal the later one is kept.
         """
-        self.validation = sum(d[self.headline] for d in by_domain.values()) / len(by_domain)
+        metric = self.schedule.metric
+        shown = metric if any(metric in figures for figures in by_domain.values()) else "loss"
+        values = [figures[shown] for figures in by_domain.values() if shown in figures]
+        self.validation = sum(values) / len(values)
         if set(by_domain) != self.domains:
             return False
-        score = -self.validation if self.lower_is_better else self.validation
-        better = score > self.best
-        self.best = max(self.best, score)
-        return better
+        found = standing(self.schedule.rule, metric, by_domain)
+        if found is None or (self.best is not None and found < self.best):
+            return False
+        self.best = found
+        return True
 
     def _record_events(self) -> None:
         for event in self.fed.events:
@@ -302,20 +310,56 @@ class Rounds:
         }
 
 
-def validation_by_domain(replies: Replies) -> dict[str, dict[str, float]]:
-    """Validation metrics of each source domain, over the rows of all its clients."""
-    sums: dict[str, dict[str, float]] = defaultdict(lambda: {"loss": 0.0, "accuracy": 0.0, "n": 0.0})
+def validation_by_domain(replies: Replies, kind: str) -> dict[str, dict[str, float]]:
+    """Validation metrics of each source domain, over the rows of all its clients.
+
+    The AUROC of a domain with several clients is the mean of theirs, weighted by their pairs of rows of two classes, or
+    by their rows where there are more classes: rows of different clients are never ranked against each other.
+    """
+    by_domain: dict[str, list[Reply]] = {}
     for reply in replies:
-        rows = float(reply.values["rows"])
-        if rows:
-            entry = sums[reply.domain]
-            entry["n"] += rows
-            for name in ("loss", "accuracy"):
-                entry[name] += rows * float(reply.values[name])
+        if reply.values["rows"]:
+            by_domain.setdefault(reply.domain, []).append(reply)
     return {
-        domain: {"loss": entry["loss"] / entry["n"], "accuracy": entry["accuracy"] / entry["n"], "n": entry["n"]}
-        for domain, entry in sums.items()
+        domain: _regression_figures(of) if kind == "regression" else _classification_figures(of)
+        for domain, of in by_domain.items()
     }
+
+
+def _weighted(replies: Sequence[Reply], name: str) -> float:
+    rows = [float(reply.values["rows"]) for reply in replies]
+    return sum(n * float(reply.values[name]) for n, reply in zip(rows, replies, strict=True)) / sum(rows)
+
+
+def _regression_figures(replies: Sequence[Reply]) -> dict[str, float]:
+    return {"loss": _weighted(replies, "loss"), "n": sum(float(reply.values["rows"]) for reply in replies)}
+
+
+def _classification_figures(replies: Sequence[Reply]) -> dict[str, float]:
+    figures = {
+        "loss": _weighted(replies, "loss"),
+        "accuracy": _weighted(replies, "accuracy"),
+        "n": sum(float(reply.values["rows"]) for reply in replies),
+    }
+    if all("class_rows" in reply.values for reply in replies):
+        rows, loss, correct = (
+            sum(torch.as_tensor(reply.values[name]).double() for reply in replies)
+            for name in ("class_rows", "class_loss", "class_correct")
+        )
+        assert isinstance(rows, Tensor)
+        present = rows > 0
+        figures["balanced_accuracy"] = float((correct / rows)[present].mean())
+        figures["balanced_loss"] = float((loss / rows)[present].mean())
+    ranked = [(_pairs(reply), float(reply.values["auroc"])) for reply in replies if "auroc" in reply.values]
+    total = sum(weight for weight, _ in ranked)
+    if total > 0:
+        figures["auroc"] = sum(weight * area for weight, area in ranked) / total
+    return figures
+
+
+def _pairs(reply: Reply) -> float:
+    counts = torch.as_tensor(reply.values.get("class_rows", 0.0)).double().reshape(-1)
+    return float(counts.prod()) if len(counts) == 2 else float(reply.values["rows"])
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | None]:

@@ -98,4 +98,5 @@ def schedule_of(plan: Plan, job: Job, algorithm: FedAvg, checkpoint_every: int) 
         checkpoint_every=max(1, checkpoint_every * rounds // plan.rounds),
         cohort=None if algorithm.pooled else plan.cohort,
         kind=plan.kind,
+        metric=plan.metric,
     )

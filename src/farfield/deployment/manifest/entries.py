@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from farfield.protocol.metrics import METRICS
+
 if TYPE_CHECKING:  # for annotations alone: these import torch
     from farfield.deployment.schema.site_schema import ArraySite, SiteSchema, TableSite
     from farfield.federation.phase import Sends
@@ -20,8 +22,7 @@ if TYPE_CHECKING:  # for annotations alone: these import torch
 SCHEMA, STATISTICS, EVALUATION, REPLY = "schema", "statistics", "evaluation", "every reply"
 DIAGNOSIS = "diagnosis"
 #: What `protocol.metrics` makes of a classification's rows, and of a regression's.
-CLASSIFICATION = ("accuracy", "macro_f1", "loss", "auroc", "average_precision", "ece", "brier")
-REGRESSION = ("loss", "r2", "mae")
+CLASSIFICATION, REGRESSION = METRICS["classification"], METRICS["regression"]
 
 _ONE, _TEXT = "1 number", "text"
 

@@ -11,9 +11,11 @@ from farfield.trained.model_folder import load_model
 #: The metrics that are reported, in this order, with their names in a sentence; the records have the others.
 REPORTED = {
     "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
     "macro_f1": "macro-F1",
     "auroc": "AUROC",
     "loss": "loss",
+    "rmse": "RMSE",
     "r2": "R²",
     "mae": "mean absolute error",
 }
