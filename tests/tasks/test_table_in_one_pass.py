@@ -127,7 +127,7 @@ def test_a_file_in_another_encoding_names_the_one_that_works(tmp_path: Path) -> 
         load_table(path, label="died", domain="hospital")
     assert ff.read_table(path, label="died", domain="hospital", encoding="cp1252").domain_names[2] == "Zürich"
     path.write_bytes(frame.to_csv(index=False).encode("utf-16"))
-    with pytest.raises(UserError, match="is UTF-16 text.* --encoding utf-16"):
+    with pytest.raises(UserError, match=r"is UTF-16 text.* --encoding utf-16"):
         load_table(path, label="died", domain="hospital")
     assert "Łódź" in load_table(path, label="died", domain="hospital", encoding="utf-16").domain_names
     with pytest.raises(UserError, match="there is no encoding 'cp12525'; usual ones are utf-8, cp1252"):
@@ -149,10 +149,10 @@ def test_a_workbook_is_read_as_the_same_rows_of_a_text_file(tmp_path: Path) -> N
     assert (named.data_hash, named.notes) == (one.data_hash, one.notes)
     with pytest.raises(UserError, match="has no sheet 'row'; it has rows, about"):
         load_table(tmp_path / "visits.xlsx", label="died", domain="hospital", sheet="row")
-    with pytest.raises(UserError, match="--sheet is for .xlsx and .xlsm files"):
+    with pytest.raises(UserError, match=r"--sheet is for .xlsx and .xlsm files"):
         load_table(tmp_path / "visits.csv", label="died", domain="hospital", sheet="rows")
     (tmp_path / "broken.xlsx").write_bytes(b"PK")
-    with pytest.raises(UserError, match="'broken.xlsx' is not a workbook that can be read"):
+    with pytest.raises(UserError, match=r"'broken.xlsx' is not a workbook that can be read"):
         load_table(tmp_path / "broken.xlsx", label="died", domain="hospital")
 
 
