@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types imports docs battery mutants mutants-short overhead flower-overhead startup kill soak kills-short simulation deployment deployment-short clean distclean
+.PHONY: help setup demo test lint types imports docs battery mutants mutants-short overhead flower-overhead startup kill soak kills-short simulation deployment deployment-short watch clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ deployment: setup ## the long proofs of farfield server and client: real SuperLi
 
 deployment-short: setup ## some of them, for every change: same bytes, a killed server, strangers, the walk-through of the docs
 	$(BIN)/python -m pytest -q -m long -n 0 tests/deployment -k "one_machine and (scaffold or fedomg) or killed_server and scaffold or nobody or walk"
+
+watch: setup ## the long proofs of farfield watch: a bench and its view are killed and started again under an open page
+	$(BIN)/python -m pytest -q -m long -n 0 tests/watch
 
 clean: ## remove caches and built files; .venv stays
 	rm -rf build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

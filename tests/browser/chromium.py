@@ -101,21 +101,22 @@ class Chromium:
 
     def open(
         self,
-        page: Path,
+        page: Path | str,
         width: int,
         height: int = 800,
         scheme: Literal["light", "dark"] = "light",
         media: Literal["screen", "print"] = "screen",
     ) -> None:
-        """Load a page from disk in a window of this size and wait until it is laid out."""
+        """Load a page from disk, or from an address, in a window of this size and wait until it is laid out."""
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._call("Emulation.setEmulatedMedia", media=media, features=features)
-        self._call("Page.navigate", url=page.resolve().as_uri())
+        url = page if isinstance(page, str) else page.resolve().as_uri()
+        self._call("Page.navigate", url=url)
         deadline = time.monotonic() + self.timeout
-        while self.evaluate("location.protocol + document.readyState") != "file:complete":
+        while self.evaluate("location.protocol + document.readyState") != f"{url.partition(':')[0]}:complete":
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{page} did not load")
             time.sleep(0.02)
@@ -125,6 +126,14 @@ class Chromium:
         result = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
+
+    def press(self, key: Literal["Tab", "Enter"]) -> None:
+        """Press a key and let it go, as a keyboard would."""
+        code = {"Tab": 9, "Enter": 13}[key]
+        text = {"text": "\r"} if key == "Enter" else {}
+        common: dict[str, Any] = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        self._call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **common, **text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def screenshot(self, whole: bool = True) -> bytes:
         """A PNG of the page, all of it or what the window shows."""

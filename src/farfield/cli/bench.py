@@ -36,6 +36,7 @@ from farfield.cli.option_values import Metric, comma_list, communication_list, p
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
+from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
 from farfield.protocol.leading_metric import check_metric
 from farfield.report.formats import metric_label
@@ -44,6 +45,8 @@ from farfield.runs.bench import bench as run_bench
 from farfield.runs.engines import check_engine
 from farfield.runs.growing import bench_there, variants_asked
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
+from farfield.runs.tuning.request import read_request
+from farfield.runs.tuning.study import tuning_lines
 from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.open_task import has_image_files
@@ -136,6 +139,9 @@ def bench(
         ),
     ] = None,
     metric: Metric = None,
+    tune: Tune = None,
+    tune_by: TuneBy = None,
+    tune_only: TuneOnly = None,
     features: Features = None,
     image_size: ImageSize = None,
     preset: Annotated[
@@ -201,6 +207,7 @@ def bench(
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
     callbacks = make_trackers(track)
+    read_request(tune, tune_by, comma_list(tune_only))  # before data is read
     methods = None if algorithms is None else ",".join(algorithms)
     for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
@@ -257,8 +264,8 @@ def bench(
     def ready(plan: Plan) -> None:
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
-            messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
-            messages.print(_metric_line(plan), highlight=False, soft_wrap=True, markup=False)
+            for line in (_model_line(plan), _metric_line(plan), *tuning_lines(plan, loaded)):
+                messages.print(line, highlight=False, soft_wrap=True, markup=False)
 
     try:
         with callback_warnings(), SweepDisplay(messages, quiet) as display:
@@ -277,6 +284,9 @@ def bench(
                 observer=display,
                 callbacks=callbacks,
                 diagnose=diagnose,
+                tune=tune,
+                tune_by=tune_by,
+                tune_only=comma_list(tune_only),
             )
     except KeyboardInterrupt:
         print_interrupted(folder)

@@ -31,6 +31,11 @@ COMMANDS = (
         "for.",
     ),
     (
+        "tune",
+        "farfield.cli.tune:tune",
+        "Find settings of methods, with as many trials for each, on source domains alone.",
+    ),
+    (
         "train",
         "farfield.cli.train:train",
         "Train one method on all domains and write a model folder: weights and a card.",
@@ -46,6 +51,11 @@ COMMANDS = (
         "Measure a trained model on a labelled new site: accuracy with its 95 % interval, and every other metric.",
     ),
     ("report", "farfield.cli.report:report", "Write the report of a bench, finished or not, and print its table."),
+    (
+        "watch",
+        "farfield.cli.watch:watch",
+        "Show a running bench, training or deployment in the browser, without its held-out results.",
+    ),
     ("list", "farfield.cli.list_and_show:list_", "List algorithms, tasks, presets or engines."),
     (
         "show",

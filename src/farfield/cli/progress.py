@@ -109,6 +109,8 @@ class SweepDisplay:
 
     def begin(self, total: int, done: int) -> None:
         self._jobs, self._done = total, done
+        if self._total is not None:  # of the tuning, which comes before the runs
+            self._bars.remove_task(self._total)
         if done and not self._quiet:
             self._console.print(f"{done} of {total} runs are there already; {total - done} to go")
         self._total = self._bars.add_task("[bold]all runs[/]", total=total, completed=done, figures="")
@@ -154,4 +156,5 @@ def _clock(seconds: float) -> str:
 def _short(job: Job) -> str:
     """A run in few characters: a terminal line has to hold the figures as well."""
     inner = f"+{job.inner}" if job.inner else ""
-    return f"{job.algorithm} · {job.held_out}{inner} · seed {job.seed}"
+    trial = "" if job.trial is None else f" · trial {job.trial}"
+    return f"{job.algorithm}{trial} · {job.held_out or 'all'}{inner} · seed {job.seed}"

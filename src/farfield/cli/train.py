@@ -144,6 +144,7 @@ def train(
     finally:
         bar.stop()
     others = {
+        "--rows": part_rows,
         "--algorithms": variant,
         "--features": features,
         "--image-size": image_size,
@@ -178,6 +179,9 @@ def _bench_command(task: str | None, data: Path | None, table: TableOptions, oth
         "--least-rows": table.least_rows,
         "--group": table.group,
         "--kind": table.kind,
+        "--drop-missing-domains": table.drop_missing_domains,
+        "--encoding": table.encoding,
+        "--sheet": table.sheet,
         **others,
     }
     for option, value in given.items():

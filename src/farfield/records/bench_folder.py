@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from farfield.records.run import RecordsError
+from farfield.records.errors import RecordsError
 
 #: The plan.
 BENCH = "bench.toml"
@@ -17,6 +17,8 @@ BENCH = "bench.toml"
 FORMAT = 3
 #: The summary of the data that was read; a bench of an older version has none.
 DATA = "data.json"
+#: The runs of the plan in their order, with their folders and rounds, for whoever watches.
+JOBS = "jobs.json"
 #: How the domains differ; a short bench has none.
 DIAGNOSIS = "diagnosis.json"
 #: In a run's folder: the numbers by which its rows were prepared.

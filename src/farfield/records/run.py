@@ -20,17 +20,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from farfield.errors import UserError
 from farfield.records.atomic import append_row, keep_rows_until, read_rows, sync, write_atomic, write_json
+from farfield.records.errors import RecordsError
+from farfield.records.run_files import CONFIG, EVENTS, LOCK, RESULT, ROUNDS
 from farfield.records.sealed import SEALED, append_sealed
 
-CONFIG, ROUNDS, EVENTS, RESULT = "config.toml", "rounds.jsonl", "events.jsonl", "result.json"
-LOCK = ".lock"
 KEPT_CHECKPOINTS = 2
-
-
-class RecordsError(UserError):
-    """A folder that cannot be used as asked, in one sentence."""
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
@@ -131,7 +126,7 @@ class RunFolder:
     def add_round(self, row: Mapping[str, Any]) -> None:
         append_row(self.path / ROUNDS, row)
 
-    def add_target(self, round: int, metrics: Mapping[str, float | None], domain: str | None = None) -> None:
+    def add_target(self, round: int, metrics: Mapping[str, Any], domain: str | None = None) -> None:
         append_sealed(self.path, round, metrics, domain)
 
     def add_event(self, row: Mapping[str, Any]) -> None:

@@ -17,8 +17,11 @@ from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.growing import Growth, bench_there, variants_asked
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts, make_plan
 from farfield.runs.result import BenchResult
-from farfield.runs.settings import check_weights
-from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, run_sweep
+from farfield.runs.settings import check_weights, seed_numbers
+from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, record_tuned, run_sweep
+from farfield.runs.tuning.candidates import check_optuna
+from farfield.runs.tuning.request import read_request
+from farfield.runs.tuning.study import run_studies
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -61,6 +64,9 @@ def bench(
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     metric: str | None = None,
+    tune: int | None = None,
+    tune_by: str | None = None,
+    tune_only: str | Sequence[str] | None = None,
     diagnose: bool | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
@@ -81,7 +87,9 @@ def bench(
     `metric` leads selection, tables and report; None or "auto" takes the one that fits the task. `ready` is called when
     everything was checked, before the first run, and `tell` with what is added; `observer` is told of each run,
     `callbacks` of each round too (trackers, `farfield.Callback`). `diagnose` writes how the domains differ beside the
-    runs (`diagnosis.json`), by default where it takes a small part of the time; no run reads it.
+    runs (`diagnosis.json`), by default where it takes a small part of the time; no run reads it. `tune` tries so many
+    settings of every method before the runs, for each held-out domain on its sources alone, compared by `tune_by`
+    ("source-validation" or "leave-one-domain-out"); `tune_only` names the parameters.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
@@ -92,6 +100,10 @@ def bench(
         raise UserError("resume needs out, the folder of the bench to go on with")
     there = bench_there(Path(out)) if resume and out is not None else None
     variants = variants_asked(there, algorithms, settings, baseline)
+    first = seed_numbers(DEFAULT_SEEDS if seeds is None else seeds)[0] if there is None else there["seeds"][0]
+    tuning = read_request(tune, tune_by, tune_only, seed=first)
+    if tuning is not None:
+        check_optuna(tuning.trials)
     callbacks = check_callbacks(callbacks)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
@@ -115,6 +127,7 @@ def bench(
         "quorum": quorum,
         "deadline": deadline,
         "settings": settings,
+        "tuning": tuning,
     }
     if there is None:
         plan = make_plan(task, **{**options, "seeds": DEFAULT_SEEDS if seeds is None else seeds})
@@ -127,6 +140,17 @@ def bench(
         if added:
             tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
         attach_diagnosis(plan, task, folder, diagnose)
+        if plan.tuning is not None:
+            plan = run_studies(
+                plan,
+                task,
+                folder,
+                parallel=_runs_at_once("local", workers, parallel),
+                workers=workers or 1,
+                checkpoint_every=checkpoint_every,
+                observer=observer,
+            )
+            record_tuned(plan, folder)
         jobs = {job: job.folder(folder) for job in plan.jobs(task)}
         with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
             # A bench that is there already needs no engine, and starting one can take a while.

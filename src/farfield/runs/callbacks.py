@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from farfield.errors import UserError
 from farfield.records import RunFolder
 from farfield.records.follow import RowFollower
-from farfield.records.run import ROUNDS
+from farfield.records.run_files import ROUNDS
 from farfield.runs.job import Job
 from farfield.runs.plan import Plan
 from farfield.runs.rounds import Progress

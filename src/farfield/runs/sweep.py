@@ -9,7 +9,7 @@ import shutil
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -22,8 +22,9 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, TRACKERS
+from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, JOBS, TRACKERS
 from farfield.records.setting_text import readable
+from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.growing import additions, check_format, check_longer, conflict
@@ -102,6 +103,11 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
     return added
 
 
+def record_tuned(plan: Plan, out: Path) -> None:
+    """Write down what the tuning chose, beside the plan."""
+    write_config(out / BENCH, _config(plan))
+
+
 def _config(plan: Plan) -> dict[str, Any]:
     """Return what the plan's file says: the plan, with the variants' settings all readable."""
     content = plan.model_dump(mode="json")
@@ -114,9 +120,9 @@ def _remove_sweep(out: Path) -> None:
 
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
-    for name in ("runs", TRACKERS):
+    for name in ("runs", TUNING, TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (BENCH, DATA, DIAGNOSIS, "report.html"):
+    for name in (BENCH, DATA, DIAGNOSIS, JOBS, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
@@ -144,16 +150,22 @@ def run_sweep(
     observer = observer or Silent()
     write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
     missing = missing_jobs(plan, task, out)
-    total = len(list(plan.jobs(task)))
+    jobs = list(plan.jobs(task))
+    total = len(jobs)
+    write_json(out / JOBS, [_listed(plan, job, out) for job in jobs])
     observer.begin(total, total - len(missing))
 
     def run(job: Job, watch: Callable[[Progress], None]) -> None:
-        run_job(plan, task, job, job.folder(out), engine=engine, checkpoint_every=checkpoint_every, watch=watch)
+        folder = job.folder(out)
+        (folder / FAILURE).unlink(missing_ok=True)  # of an earlier start
+        try:
+            run_job(plan, task, job, folder, engine=engine, checkpoint_every=checkpoint_every, watch=watch)
+        except Exception as error:
+            with suppress(OSError):  # written at once, for whoever watches; it is written again at the end
+                write_json(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
+            raise
 
-    if parallel == 1 or len(missing) < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        failures = _one_by_one(missing, run, observer)
-    else:
-        failures = _side_by_side(missing, run, observer, parallel)
+    failures = run_jobs(missing, run, observer, parallel)
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
@@ -163,7 +175,20 @@ def run_sweep(
     return failures
 
 
+def _listed(plan: Plan, job: Job, out: Path) -> dict[str, Any]:
+    """Return what the list of runs says of one."""
+    folder = job.folder(out).relative_to(out).as_posix()
+    return {**asdict(job), "folder": folder, "rounds": plan.rounds_of[job.algorithm]}
+
+
 Run = Callable[[Job, Callable[[Progress], None]], None]
+
+
+def run_jobs(jobs: list[Job], run: Run, observer: Observer, parallel: int) -> dict[Job, str]:
+    """Run jobs, so many at a time, each in its own process. Returns the failures by job."""
+    if parallel == 1 or len(jobs) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        return _one_by_one(jobs, run, observer)
+    return _side_by_side(jobs, run, observer, parallel)
 
 
 def _one_by_one(jobs: list[Job], run: Run, observer: Observer) -> dict[Job, str]:
