@@ -20,7 +20,7 @@ from farfield.records.bench_folder import BENCH, FORMAT, format_of
 from farfield.records.run_files import CONFIG, RESULT
 from farfield.report.formats import listed, plural
 from farfield.runs.baseline import baseline_label
-from farfield.runs.plan import Plan, check_variants
+from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
 from farfield.runs.settings import group_list, seed_numbers
 from farfield.runs.tuning.request import Tuning
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_values
@@ -113,6 +113,15 @@ class Growth:
                 f"add a multiple of {before} rounds"
             )
         return int(of * rounds // before)
+
+
+def planned(task: Task, there: Mapping[str, Any] | None, options: Mapping[str, Any]) -> Plan:
+    """Make the plan of a bench: a new one, or the one that is `there` with what the options ask for besides."""
+    if there is None:
+        seeds = options.get("seeds")
+        return make_plan(task, **{**options, "seeds": DEFAULT_SEEDS if seeds is None else seeds})
+    growth = Growth(there, options)
+    return growth.plan(make_plan(task, **growth.options(task)))
 
 
 def bench_there(out: Path) -> dict[str, Any]:
