@@ -96,7 +96,7 @@ def test_a_metric_that_is_none_is_refused_before_anything_runs(
 ) -> None:
     ran = farfield("bench", *table, *SMALL, "--metric", "sharpness")
     assert (ran.code, (tmp_path / "b").exists()) == (2, False)
-    assert "there is no metric 'sharpness' for a classification; choose one of accuracy, balanced_accuracy" in ran.err
+    assert "there is no metric 'sharpness' for a classification; choose one of accuracy, macro_f1" in ran.err
 
 
 def test_train_names_the_bench_with_the_same_groups(farfield: Command, tmp_path: Path) -> None:
