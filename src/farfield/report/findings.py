@@ -113,8 +113,8 @@ def _choice(
         )
         rest = [line for line in better if line is not chosen]
         too = (
-            f"{_named(rest)} {_are(rest)} better than {table.baseline_name} beyond chance too; which of them is best was "
-            "not tested."
+            f"{_named(rest)} {_are(rest)} better than {table.baseline_name} beyond chance too; which of them is best "
+            "was not tested."
         )
         return chosen, [first, *[too] * bool(rest), *_others(table, groups)]
     unclear = groups.get("too few to say", []) + groups.get("diverged", [])
