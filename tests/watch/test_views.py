@@ -73,6 +73,35 @@ def test_figures_are_those_of_the_records(bench: Path) -> None:
     assert [p[0] for p in state["curves"]["validation"][0]["points"]] == [2, 4]
 
 
+def test_validation_is_shown_in_the_metric_that_leads_and_left_out_where_it_is_undefined(bench: Path) -> None:
+    plan = (bench / "bench.toml").read_text()
+    assert plan.count('metric = "accuracy"') == 1
+    (bench / "bench.toml").write_text(plan.replace('metric = "accuracy"', 'metric = "auroc"'))
+    aurocs = {2: {"b": 0.5, "c": 0.7}, 4: {"b": 0.75, "c": None}}
+    for path in bench.glob("runs/*/*/seed-*/rounds.jsonl"):
+        rows = rows_of(path.parent)
+        for row in rows:
+            if "validation" in row:
+                row["validation"] = {d: {"loss": 1.0, "auroc": v} for d, v in aurocs[row["round"]].items()}
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    state = state_of(bench)
+    assert state["metric"] == "auroc"
+    assert state["curves"]["validation"][0]["points"] == [[2, pytest.approx(0.6)]]
+
+    for path in bench.glob("runs/*/*/seed-*/rounds.jsonl"):  # as an older version wrote them
+        path.write_text(path.read_text().replace('"auroc": ', '"accuracy": '))
+    assert state_of(bench)["metric"] == "accuracy"
+
+
+def test_a_regression_is_shown_by_the_root_of_its_mean_squared_error(bench: Path) -> None:
+    plan = (bench / "bench.toml").read_text().replace('metric = "accuracy"', 'metric = "rmse"')
+    (bench / "bench.toml").write_text(plan)
+    for path in bench.glob("runs/*/*/seed-*/rounds.jsonl"):
+        path.write_text('{"round": 1, "loss": 1.0, "validation": {"b": {"loss": 4.0}, "c": {"loss": 9.0}}}\n')
+    state = state_of(bench)
+    assert (state["metric"], state["curves"]["validation"][0]["points"]) == ("rmse", [[1, 2.5]])
+
+
 def test_target_rows_are_never_opened_and_no_look_is_counted(bench: Path) -> None:
     opened: list[str] = []
     watching = True

@@ -160,9 +160,8 @@ class BenchView:
         return {label: seconds[label] / rounds[label] for label in seconds if rounds[label]}
 
     def _metric_name(self) -> str:
-        metric, fallback = metric_of(self._plan)
-        shown = next((job.run.rows for job in self._jobs if job.run.validations), [])
-        return metric if metric == "rmse" or not shown or _has(shown, metric) else fallback
+        """Return the metric that validation is shown in: runs whose records lack the plan's use another."""
+        return next((job.run.metric for job in self._jobs if job.run.validations), metric_of(self._plan)[0])
 
     def _headline(self, status: str, ended: int, total: int, failed: int) -> str:
         problems = "" if not failed else f", {failed} of them failed" if ended > 1 else ", and failed"
@@ -243,12 +242,6 @@ def _line(job: _Job) -> dict[str, Any]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _has(rows: Sequence[Mapping[str, Any]], metric: str) -> bool:
-    evaluated = (row["validation"] for row in rows if isinstance(row.get("validation"), Mapping))
-    domains: Mapping[str, Any] = next(evaluated, {})
-    return any(isinstance(figures, Mapping) and figures.get(metric) is not None for figures in domains.values())
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
