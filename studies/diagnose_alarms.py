@@ -1,23 +1,28 @@
 """Which alarms of `farfield diagnose` ring on made tasks whose shift is known, over several seeds.
 
     python studies/diagnose_alarms.py --seeds 50
+    python studies/diagnose_alarms.py --seeds 20 --shuffled heart-disease,tcga-brca
 
 Every task has four domains of 200 rows, two classes and eight numbers, and one kind of shift or none. Printed is how
-often each alarm rang, in percent; a star marks the alarms that should.
+often each alarm rang, in percent; a star marks the alarms that should. With `--shuffled`, the rows of real tasks are
+dealt out to their domains at random: no alarm about shift should ring.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 import farfield as ff
 from farfield.diagnose.diagnosis import diagnose
 from farfield.diagnose.finding import KINDS
-from farfield.tasks.task import Task
+from farfield.tasks.open_task import open_task
+from farfield.tasks.task import Domain, Task
 
 Floats = NDArray[np.float64]
 DOMAINS, ROWS, FEATURES = 4, 200, 8
@@ -132,6 +137,27 @@ MADE: dict[str, tuple[Callable[[int], Task], tuple[str, ...]]] = {
 }
 
 
+def shuffled(name: str) -> Callable[[int], Task]:
+    """A task whose rows are dealt out at random to domains of the same sizes; rows of a group stay independent rows."""
+    task = open_task(name)
+    x = torch.cat([domain.x for domain in task.domains])
+    y = torch.cat([domain.y for domain in task.domains])
+    groups = [domain.groups for domain in task.domains]
+    if all(group is not None for group in groups):  # one row of each, or copies of a patient would be in two domains
+        number = np.concatenate([np.asarray(group) for group in groups])
+        first = torch.from_numpy(np.unique(number, return_index=True)[1])
+        x, y = x[first], y[first]
+
+    def make(seed: int) -> Task:
+        order = torch.from_numpy(np.random.default_rng([seed, 8]).permutation(len(y)))
+        ends = (np.cumsum([len(domain) for domain in task.domains]) * len(y) // sum(map(len, task.domains))).tolist()
+        parts = [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        dealt = tuple(Domain(d.name, x[part], y[part]) for d, part in zip(task.domains, parts, strict=True))
+        return replace(task, domains=dealt, fingerprint="")
+
+    return make
+
+
 def rates(make: Callable[[int], Task], seeds: int, quick: bool = False) -> dict[str, float]:
     """How often each alarm rings."""
     rung = [diagnose(make(seed), seed=seed, quick=quick).alarms for seed in range(seeds)]
@@ -143,10 +169,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="made tasks of each kind")
     parser.add_argument("--quick", action="store_true", help="fewer rows, as a bench does")
     parser.add_argument("--only", help="one kind of made task")
+    parser.add_argument("--shuffled", help="real tasks, with commas, whose rows are dealt out at random")
     given = parser.parse_args()
+    made = MADE if given.shuffled is None else {name: (shuffled(name), ()) for name in given.shuffled.split(",")}
     print("| made task | " + " | ".join(KINDS) + " |")
     print("|---|" + "---:|" * len(KINDS))
-    for name, (make, expected) in MADE.items():
+    for name, (make, expected) in made.items():
         if given.only in (None, name):
             found = rates(make, given.seeds, given.quick)
             cells = [f"{100 * found[kind]:.0f}{' *' if kind in expected else ''}" for kind in KINDS]

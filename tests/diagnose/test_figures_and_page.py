@@ -34,7 +34,7 @@ def test_each_finding_has_a_picture_with_its_numbers_and_whole_names() -> None:
     cosine = f"{found['gradient conflict'].details['to_others'][0]:.2f}".replace("-", "\N{MINUS SIGN}")
     assert cosine in texts(figure(found["gradient conflict"]) or "")
     assert figure(found["near-duplicates"]) is None  # nothing was found, so there is nothing to draw
-    copies = diagnose(near_duplicates(0))["near-duplicates"]
+    copies = diagnose(near_duplicates(0), quick=True)["near-duplicates"]
     assert str(round(copies.details["pairs"][0][1])) in texts(figure(copies) or "")
     assert len(texts(figure(found["domain leak"]) or "")) == 2 * len(found["domain leak"].details["columns"])
 

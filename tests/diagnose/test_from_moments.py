@@ -57,7 +57,7 @@ def test_moments_ring_the_same_alarms_as_rows(name: str) -> None:
     make, expected = MADE[name]
     task = make(0)
     found = from_moments(task)
-    assert set(found.alarms) == set(expected) == set(diagnose(task, quick=True).alarms)
+    assert set(found.alarms) == set(expected)  # as with rows: test_alarms.py
     assert Diagnosis.from_json(found.to_json()) == found
     for kind in ("near-duplicates", "domain leak", "label leak"):
         assert found[kind].verdict == "cannot say"
@@ -65,7 +65,7 @@ def test_moments_ring_the_same_alarms_as_rows(name: str) -> None:
 
 def test_class_shares_are_exactly_those_of_the_rows() -> None:
     task = MADE["label shift"][0](0)
-    rows, moments = diagnose(task)["label shift"], from_moments(task)["label shift"]
+    rows, moments = diagnose(task, quick=True)["label shift"], from_moments(task)["label shift"]
     assert moments.details["counts"] == rows.details["counts"]
     assert moments.value == pytest.approx(rows.value)
 

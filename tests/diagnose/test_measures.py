@@ -9,7 +9,7 @@ from scipy.stats import ks_2samp, norm
 from sklearn.metrics import roc_auc_score
 
 import farfield as ff
-from farfield.diagnose.concept_shift import fit_head
+from farfield.diagnose.concept_shift import _Rows, disagreements, disagreements_at_once, fit_head
 from farfield.diagnose.duplicates import near_duplicates
 from farfield.diagnose.feature_shift import Folds, overlap_weights
 from farfield.diagnose.finding import chance_of
@@ -72,6 +72,19 @@ def test_a_head_solves_its_normal_equations_with_classes_of_equal_weight() -> No
     xr, t = x[repeated], np.eye(2)[y[repeated].astype(int)]
     ridge = 1e-2 * len(xr) * np.diag([1, 1, 1, 1e-7])
     assert fit_head(x, y, 2) == pytest.approx(np.linalg.solve(xr.T @ xr + ridge, xr.T @ t), abs=1e-6)
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+def test_disagreements_at_once_are_those_pair_by_pair(classes: int) -> None:
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(4), [5, 9, 2, 7])
+    rows = _Rows(np.ones((23, 1)), np.zeros(23), owner, 4, classes)
+    given = draw.integers(0, 3, (4, 23)).astype(float)
+    found = disagreements(given, rows)
+    assert disagreements_at_once(given, rows) == pytest.approx(found)
+    both = np.concatenate([given[:, owner == 1], given[:, owner == 3]], axis=1)
+    by_hand = (both[1] != both[3]).mean() if classes else np.sqrt(((both[1] - both[3]) ** 2).mean())
+    assert found[3, 1] == pytest.approx(by_hand)
 
 
 def test_cosines_from_the_gram_matrix_are_those_of_the_vectors() -> None:

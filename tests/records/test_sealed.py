@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farfield.records import RunFolder
-from farfield.records.sealed import LOOKS, SEALED, count_look, looks, open_sealed
+from farfield.records.sealed import LOOKS, SEALED, count_look, looks, open_sealed, open_sites
 
 METRICS = {"accuracy": 0.8125, "loss": 0.1 + 0.2, "macro_f1": 1 / 3, "auroc": None, "tiny": 5e-324}
 
@@ -60,3 +60,13 @@ def test_rewinding_a_run_forgets_no_look(run: RunFolder) -> None:
     run.rewind(0)
     assert open_sealed(run.path) == []
     assert looks(run.path) == 1
+
+
+def test_the_figures_of_a_site_are_sealed_apart_and_opened_by_round(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for number in (1, 2):
+        run.add_target(number, {"accuracy": 0.5, "site": {"rows": number, "auroc": {"value": None}}})
+    run.add_target(3, {"accuracy": 0.5, "site": None})
+    assert open_sealed(run.path) == [(1, {"accuracy": 0.5}), (2, {"accuracy": 0.5}), (3, {"accuracy": 0.5})]
+    assert open_sites(run.path, {2, 3}) == {2: {"rows": 2, "auroc": {"value": None}}}
+    assert "auroc" not in (run.path / SEALED).read_text()

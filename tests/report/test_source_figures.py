@@ -32,7 +32,11 @@ def test_a_loss_that_is_not_finite_leaves_no_mean() -> None:
 
 
 def test_squared_errors_are_told_in_the_units_of_the_labels() -> None:
-    assert in_label_units({"a": {"loss": 0.5, "n": 4.0}}, 10.0) == {"a": {"loss": 50.0, "n": 4.0}}
+    told = in_label_units({"a": {"loss": 0.25, "n": 4.0}, "b": {"loss": 0.04, "n": 12.0}}, 10.0)
+    assert told["a"] == pytest.approx({"loss": 25.0, "rmse": 5.0, "n": 4.0})
+    figures = source_figures(told)
+    assert figures["validation"] == pytest.approx({"loss": 14.5, "rmse": 3.5})
+    assert figures["participating"] == pytest.approx({"loss": 9.25, "rmse": 9.25**0.5, "n": 16.0})
 
 
 def test_json_and_table_have_the_figures_of_the_chosen_round(tmp_path: Path) -> None:

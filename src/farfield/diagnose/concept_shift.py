@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -50,9 +51,11 @@ class _Rows:
     domains: int
     classes: int
 
-    def of(self, number: int) -> slice:
-        found = np.flatnonzero(self.owner == number)
-        return slice(int(found[0]), int(found[-1]) + 1)
+    @cached_property
+    def parts(self) -> tuple[slice, ...]:
+        """The rows of each domain, which lie side by side."""
+        ends = np.bincount(self.owner).cumsum().tolist()
+        return tuple(slice(start, end) for start, end in zip([0, *ends], ends, strict=False))
 
 
 def concept_shift(sample: Sample, draws: int) -> Finding:
@@ -72,9 +75,11 @@ def concept_shift(sample: Sample, draws: int) -> Finding:
     if regression and not np.ptp(sample.y.astype(np.float64)):
         return cannot_say(_KIND, measure, "All rows have the same label.", MEANING[_KIND])
     rows = _rows(sample, able)
-    matrix = disagreements(rows.x, rows.y, rows)
+    matrix = disagreements(given_labels(rows.y, rows), rows)
     draw = sample.draw("concept shift")
-    null_matrices = [disagreements(rows.x, y, rows) for y in _draws_of_one_concept(rows, draws, draw)]
+    null_matrices = [
+        disagreements_at_once(given_labels(y, rows), rows) for y in _draws_of_one_concept(rows, draws, draw)
+    ]
     null = [_mean(found) for found in null_matrices]
     value, chance = _mean(matrix), float(np.mean(null))
     p = chance_of(null, value)
@@ -109,21 +114,39 @@ def concept_shift(sample: Sample, draws: int) -> Finding:
     )
 
 
-def disagreements(x: Floats, y: Floats, rows: _Rows) -> Floats:
-    """Fit a head to each domain and compare every pair on the rows of both; [domains, domains]."""
-    heads = np.stack([fit_head(x[rows.of(n)], y[rows.of(n)], rows.classes) for n in range(rows.domains)])
-    scores = x @ heads  # [domain, row, output]
+def given_labels(y: Floats, rows: _Rows) -> Floats:
+    """Fit a head to each domain, and return what each gives to all rows, [domains, rows]: labels, or numbers."""
+    heads = np.stack([fit_head(rows.x[part], y[part], rows.classes) for part in rows.parts])
+    scores = rows.x @ heads  # [domain, row, output]
+    given: Floats = scores.argmax(axis=-1).astype(np.float64) if rows.classes else scores[..., 0]
+    return given
+
+
+def disagreements(given: Floats, rows: _Rows) -> Floats:
+    """Compare every pair of heads on the rows of both domains; [domains, domains]."""
     matrix = np.zeros((rows.domains, rows.domains))
-    given = torch.from_numpy(scores.argmax(axis=-1) if rows.classes else scores[..., 0])
-    for a in range(rows.domains):
-        for b in range(a):
-            both = [torch.cat([given[head][rows.of(n)] for n in (a, b)]) for head in (a, b)]
+    for a, own in enumerate(rows.parts):
+        for b, other in enumerate(rows.parts[:a]):
+            left, right = (torch.from_numpy(np.concatenate([given[n, own], given[n, other]])) for n in (a, b))
             if rows.classes:
-                matrix[a, b] = prediction_disagreement(both[0], both[1])
+                matrix[a, b] = prediction_disagreement(left, right)
             else:
-                matrix[a, b] = float((both[0] - both[1]).square().mean().sqrt())
+                matrix[a, b] = float((left - right).square().mean().sqrt())
             matrix[b, a] = matrix[a, b]
     return matrix
+
+
+def disagreements_at_once(given: Floats, rows: _Rows) -> Floats:
+    """The same as `disagreements`, by sums over domains in place of pairs: for the many draws of chance."""
+    starts = [part.start for part in rows.parts]
+    sizes = np.array([part.stop - part.start for part in rows.parts])
+    matrix = np.zeros((rows.domains, rows.domains))
+    for a in range(rows.domains):
+        gap = (given != given[a]) * 1.0 if rows.classes else (given - given[a]) ** 2
+        sums = np.add.reduceat(gap, starts, axis=1)  # [head, domain whose rows]
+        matrix[a] = (sums[:, a] + np.diag(sums)) / (sizes + sizes[a])
+    np.fill_diagonal(matrix, 0.0)
+    return matrix if rows.classes else np.sqrt(matrix)
 
 
 def fit_head(x: Floats, y: Floats, classes: int) -> Floats:
@@ -212,7 +235,7 @@ def _drawn_numbers(rows: _Rows, site: Floats, draws: int, draw: np.random.Genera
     for _ in range(draws):
         drawn = np.empty_like(residuals)
         for number in range(rows.domains):
-            part = rows.of(number)
+            part = rows.parts[number]
             drawn[part] = draw.choice(residuals[part], len(residuals[part]))
         found.append(fitted + drawn)
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from farfield.federation.client import Rows
 from farfield.models import Model, ModelSpec, ModelState, build_model
 from farfield.protocol.metrics import logit_metrics, regression_metrics
+from farfield.protocol.site_figures import classification_site, regression_site
 from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.task import Domain, TaskKind
 
@@ -20,7 +22,8 @@ class HeldOut:
 
     `outputs` turns what a regression's model gives into the units of the domain's labels. A class number beyond the
     model's is of a class that no source has (`metrics.logit_metrics`). Several held-out domains can share one `model`,
-    into which the measured states are loaded.
+    into which the measured states are loaded. `classes` names the classes in the figures of a site, `unseen` the rows
+    of classes that the model cannot name.
     """
 
     def __init__(
@@ -30,24 +33,45 @@ class HeldOut:
         spec: ModelSpec,
         outputs: Callable[[Tensor], Tensor] = lambda given: given,
         model: Model | None = None,
+        *,
+        classes: Sequence[str] = (),
+        unseen: Mapping[str, int] | None = None,
     ) -> None:
         self._rows = Rows({domain.name: domain}, [(domain.name, torch.arange(len(domain)))])
         self._labels = domain.y.numpy()
         self._kind = kind
         self._outputs = outputs
+        self._classes, self._unseen = classes, unseen
         self._model = build_model(spec, seed=0) if model is None else model
 
     def measure(self, models: Sequence[ModelState]) -> dict[str, float]:
         """The metrics of a model; of several models, the mean of each metric over them."""
-        measured = [self._measure(state) for state in models]
+        return self._mean([self._metrics(self._predicted(state)) for state in models])
+
+    def measure_with_site(self, models: Sequence[ModelState]) -> dict[str, Any]:
+        """As `measure`, and under "site" what a validation report says of this site; None there of several models."""
+        predicted = [self._predicted(state) for state in models]
+        metrics = self._mean([self._metrics(outputs) for outputs in predicted])
+        return {**metrics, "site": self._site(predicted[0]) if len(predicted) == 1 else None}
+
+    @staticmethod
+    def _mean(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
         shared = [name for name in measured[0] if all(name in m for m in measured)]
         return {name: float(np.mean([m[name] for m in measured])) for name in shared}
 
-    def _measure(self, state: ModelState) -> dict[str, float]:
+    def _predicted(self, state: ModelState) -> Tensor:
         self._model.load(state)
         outputs = predict(self._model, self._rows)
+        return self._outputs(outputs).squeeze(-1) if self._kind == "regression" else outputs
+
+    def _site(self, outputs: Tensor) -> dict[str, Any]:
         if self._kind == "regression":
-            return regression_metrics(self._outputs(outputs).squeeze(-1).numpy(), self._labels)
+            return regression_site(outputs.numpy(), self._labels)
+        return classification_site(outputs.numpy(), self._labels, self._classes, self._unseen)
+
+    def _metrics(self, outputs: Tensor) -> dict[str, float]:
+        if self._kind == "regression":
+            return regression_metrics(outputs.numpy(), self._labels)
         return logit_metrics(outputs.numpy(), self._labels)
 
 

@@ -116,7 +116,7 @@ def logit_metrics(logits: ArrayLike, labels: ArrayLike) -> dict[str, float]:
         given = np.hstack([np.zeros_like(given), given])
     usable = _finite_rows(given)
     safe = given if bool(usable.all()) else np.where(usable[:, None], given, 0.0)
-    odds = _log_odds(safe)
+    odds = log_odds(safe)
     logarithms = -np.logaddexp(0.0, -odds)
     scored = _Scored(np.exp(logarithms), logarithms, odds, safe.argmax(axis=1), usable)
     truth = _class_numbers(labels, len(safe), max(safe.shape[1], int(np.max(labels, initial=0)) + 1))
@@ -128,7 +128,7 @@ def _finite_rows(table: Floats) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(table).all(axis=1))
 
 
-def _log_odds(logits: Floats) -> Floats:
+def log_odds(logits: Floats) -> Floats:
     """Return the logarithm of each class's odds against all others, exact also where one class has nearly all."""
     if logits.shape[1] == 2:
         second = logits[:, 1] - logits[:, 0]

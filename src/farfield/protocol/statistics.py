@@ -29,9 +29,9 @@ from farfield.protocol.significance import LEVEL, half_width, holm, holm_levels,
 Verdict = Literal["better", "worse", "no difference beyond chance", "too few to say"]
 #: What must be said beside a verdict of "better" or "worse" over domains; `studies/false_alarms.py` has the figures.
 SHARED_TRAINING_NOTE = (
-    "Runs on different held-out domains share most of their training domains, so domains are not quite independent: "
-    "in a simulation with six domains and strong shift, up to 11 % of methods without any effect were called better or "
-    "worse instead of 5 %. Read a p close to 0.05 as weak."
+    "Runs on different held-out domains share most of their training domains, so domains are not quite independent: in "
+    "a simulation with six domains under strong shift, 11 % of methods without any effect were called better or worse "
+    "instead of 5 %. Read a p close to 0.05 as weak."
 )
 
 

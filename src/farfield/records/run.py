@@ -126,7 +126,7 @@ class RunFolder:
     def add_round(self, row: Mapping[str, Any]) -> None:
         append_row(self.path / ROUNDS, row)
 
-    def add_target(self, round: int, metrics: Mapping[str, float | None], domain: str | None = None) -> None:
+    def add_target(self, round: int, metrics: Mapping[str, Any], domain: str | None = None) -> None:
         append_sealed(self.path, round, metrics, domain)
 
     def add_event(self, row: Mapping[str, Any]) -> None:

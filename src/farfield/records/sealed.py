@@ -11,9 +11,10 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from farfield.records.atomic import append_row, read_rows
 
@@ -21,10 +22,21 @@ SEALED = "target.sealed.jsonl"
 LOOKS = "looks.jsonl"
 
 
-def append_sealed(run: Path, round: int, metrics: Mapping[str, float | None], domain: str | None = None) -> None:
-    """Seal what a round scores. A run that holds out several domains names the `domain` of each row."""
-    payload = base64.b85encode(zlib.compress(json.dumps(dict(metrics)).encode())).decode()
-    append_row(run / SEALED, {"round": round, "sealed": payload, **({} if domain is None else {"domain": domain})})
+#: The key under which the figures of the site stand among a round's metrics.
+SITE = "site"
+
+
+def append_sealed(run: Path, round: int, metrics: Mapping[str, Any], domain: str | None = None) -> None:
+    """Seal what a round scores. A run that holds out several domains names the `domain` of each row.
+
+    The figures of the site, under "site", are sealed by themselves: they are many, and read for the chosen round only.
+    """
+    flat = {name: value for name, value in metrics.items() if name != SITE}
+    payload = base64.b85encode(zlib.compress(json.dumps(flat).encode())).decode()
+    row = {"round": round, "sealed": payload, **({} if domain is None else {"domain": domain})}
+    if metrics.get(SITE) is not None:
+        row[SITE] = base64.b64encode(zlib.compress(json.dumps(metrics[SITE]).encode())).decode()
+    append_row(run / SEALED, row)
 
 
 def open_sealed(run: Path, domain: str | None = None) -> list[tuple[int, dict[str, float]]]:
@@ -37,6 +49,16 @@ def open_sealed(run: Path, domain: str | None = None) -> list[tuple[int, dict[st
         with suppress(ValueError, KeyError, TypeError, zlib.error):
             if row.get("domain") == domain:
                 opened.append((int(row["round"]), json.loads(zlib.decompress(base64.b85decode(row["sealed"])))))
+    return opened
+
+
+def open_sites(run: Path, rounds: Collection[int], domain: str | None = None) -> dict[int, dict[str, Any]]:
+    """The figures of the held-out site in these rounds, where they were recorded. For the report only, as above."""
+    opened = {}
+    for row in read_rows(run / SEALED):
+        with suppress(ValueError, KeyError, TypeError, zlib.error):
+            if row.get("domain") == domain and row["round"] in rounds:
+                opened[int(row["round"])] = json.loads(zlib.decompress(base64.b64decode(row[SITE])))
     return opened
 
 

@@ -17,7 +17,7 @@ from farfield.protocol.leading_metric import AUTO, metric_named
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
 from farfield.records.bench_folder import BENCH, DATA, FAILURE, PREPARATION, format_of
-from farfield.records.sealed import count_look, open_sealed
+from farfield.records.sealed import count_look, open_sealed, open_sites
 from farfield.report.completeness import Completeness, completeness
 from farfield.report.source_figures import in_label_units, source_figures
 
@@ -108,6 +108,10 @@ def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
             curves.append(curve)
             try:
                 selection = _select(plan, curve, path)
+                chosen = {of_rule["round"] for of_rule in selection.values()}
+                sites = open_sites(path, chosen, domain if len(group) > 1 else None)
+                for of_rule in selection.values():
+                    of_rule["site"] = sites.get(of_rule["round"])
             except ValueError as error:  # a run that diverged has no round to choose
                 failures.append({**of, "error": str(error)})
             else:
@@ -124,6 +128,7 @@ def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
 def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return a plan of any format as one of the newest: with `variants`, their labels as `algorithms`, and a metric.
 
+    `tuned` is empty where nothing was.
     Before format 3 accuracy led (of a regression the loss), and the rule 'source-validation' chose by it.
     """
     number = format_of(plan, folder)
@@ -133,7 +138,7 @@ def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
         rules = ["source-accuracy" if rule == "source-validation" else rule for rule in plan["rules"]]
         metric = "loss" if plan["kind"] == "regression" else "accuracy"
         plan = {**plan, "rules": rules, "metric": metric, "metric_reason": "older versions led with it"}
-    return {**plan, "algorithms": [variant["label"] for variant in plan["variants"]]}
+    return {"tuned": {}, **plan, "algorithms": [variant["label"] for variant in plan["variants"]]}
 
 
 def _made_with(plan: dict[str, Any], curve: Curve) -> dict[str, Any]:

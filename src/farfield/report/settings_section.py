@@ -91,17 +91,21 @@ def command(plan: Mapping[str, Any], recorded: str | None = None) -> str:
     """
     if recorded:
         return public(recorded)
+    if plan.get("compared"):
+        return shlex.join(["farfield", "report", *map(public, plan["compared"])])
     variants = [
         v["label"] if v["label"].startswith(f"{v['method']}:") or not v["settings"] else _typed(v)
         for v in plan["variants"]
     ]
     words = ["farfield", "bench", public(plan["task"]), "--algorithms", ",".join(variants)]
-    words += ["--held-out", ",".join(plan["held_out"]), "--seeds", ",".join(str(seed) for seed in plan["seeds"])]
+    groups = (plan.get("folds") or {}).values()
+    held_out = ["+".join(group) for group in groups] or plan["held_out"]
+    words += ["--held-out", ",".join(held_out), "--seeds", ",".join(str(seed) for seed in plan["seeds"])]
     words += ["--rounds", str(plan["rounds"]), "--evaluate-every", str(plan["evaluate_every"])]
     words += ["--select", ",".join(plan["rules"])]
-    for key, option in (("metric", "--metric"), ("clients", "--clients"), ("cohort", "--cohort")):
+    for key in ("metric", "baseline", "clients", "cohort"):
         if plan.get(key) is not None:
-            words += [option, str(plan[key])]
+            words += [f"--{key}", str(plan[key])]
     return shlex.join(words)
 
 

@@ -24,20 +24,24 @@ def source_figures(validation: Validation) -> dict[str, Figures]:
     mean = {name: _mean([of.get(name) for of in validation.values()], name) for name in names}
     rows = sum(of.get("n") or 0.0 for of in validation.values())
     pooled = {name: _pooled(validation, name, rows) for name in names if name in POOLED}
+    if "rmse" in names:  # the root of a mean, not a mean of roots
+        pooled["rmse"] = None if (loss := pooled.get("loss")) is None else math.sqrt(loss)
     return {"validation": mean, "participating": {**pooled, "n": rows}}
 
 
 def in_label_units(validation: Validation, scale: float) -> dict[str, Figures]:
-    """Return a regression's validation with its squared errors in the units of the labels.
+    """Return a regression's validation with its squared errors, and their roots, in the units of the labels.
 
     Clients measure on labels that were divided by `scale`; the held-out domain is measured in the labels' own units.
     """
     return {
-        domain: {
-            name: value * scale**2 if name == "loss" and value is not None else value for name, value in of.items()
-        }
+        domain: {**of, **_errors(None if (loss := of.get("loss")) is None else loss * scale**2)}
         for domain, of in validation.items()
     }
+
+
+def _errors(loss: float | None) -> Figures:
+    return {"loss": loss, "rmse": None if loss is None or not math.isfinite(loss) else math.sqrt(loss)}
 
 
 def _mean(values: list[float | None], name: str) -> float | None:

@@ -25,6 +25,7 @@ from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.protocol.selection import Standing, standing
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
@@ -54,8 +55,8 @@ class Progress:
 
 Watch = Callable[[Progress], None]
 OnBetter = Callable[[State, float], None]
-#: How a state does on the held-out domain, by metric.
-Measure = Callable[[State], Mapping[str, float]]
+#: How a state does on the held-out domain, by metric; perhaps with the figures of the site under "site".
+Measure = Callable[[State], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -255,6 +256,7 @@ class Rounds:
         measured = {domain: _finite(measure(state)) for domain, measure in measures.items()}
         self._record_events()
         if self.job.inner is not None:
+            measured = {domain: {k: v for k, v in of.items() if k != SITE} for domain, of in measured.items()}
             inner = {"inner": measured[None]} if None in measured else {"inner_domains": measured}
             return {"validation": by_domain, **inner}
         for domain, metrics in measured.items():
@@ -362,9 +364,12 @@ def _pairs(reply: Reply) -> float:
     return float(counts.prod()) if len(counts) == 2 else float(reply.values["rows"])
 
 
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON has no NaN: a value that is not finite is recorded as null."""
-    return {name: float(v) if math.isfinite(v) else None for name, v in values.items()}
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: a number that is not finite is recorded as null. The figures of a site are JSON already."""
+    return {
+        name: value if name == SITE else float(value) if math.isfinite(value) else None
+        for name, value in values.items()
+    }
 
 
 def peak_memory_mb() -> float:

@@ -57,7 +57,7 @@ def _run_locked(
     data = run_data(plan, task, job)
     if data.fitted is not None:
         write_json(records.path / PREPARATION, data.fitted.to_json())
-    algorithm = plan.algorithm(job.algorithm)
+    algorithm = plan.algorithm_of(job)
     population = Population(data.sources, data.clients, augment=plan.augment)
     spec = plan.spec_for(algorithm, data.schema)
     measures = _measures(data, task, spec, algorithm)
@@ -84,8 +84,9 @@ def _measures(data: RunData, task: Task, spec: ModelSpec, algorithm: FedAvg) -> 
     of: dict[str, Measure] = {}
     model = build_model(spec, seed=0) if data.targets else None
     for domain in data.targets:
-        held_out = HeldOut(domain, task.kind, spec, data.outputs, model)
-        of[domain.name] = lambda state, measure=held_out.measure: measure(algorithm.models(state))  # type: ignore[misc]
+        classes, unseen = data.schema.classes, data.unseen.get(domain.name)
+        held_out = HeldOut(domain, task.kind, spec, data.outputs, model, classes=classes, unseen=unseen)
+        of[domain.name] = lambda state, of=held_out: of.measure_with_site(algorithm.models(state))  # type: ignore[misc]
     return of if len(of) > 1 else next(iter(of.values()), None)
 
 
