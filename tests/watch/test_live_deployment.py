@@ -15,6 +15,7 @@ from tests.watch.serving import ask, served
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_a_deployment_is_followed_through_a_kill_of_its_server(tmp_path: Path) -> None:
     everyone = (*SITES, "dune")
     net_folder = tmp_path / "net"

@@ -223,6 +223,23 @@ def test_a_list_of_runs_cannot_lead_out_of_the_folder(bench: Path) -> None:
     assert state_of(bench)["rounds"]["done"] == 0
 
 
+def test_a_bench_that_tunes_first_says_how_many_trials_are_made(bench: Path) -> None:
+    shutil.rmtree(bench / "runs")
+    (bench / "jobs.json").unlink()
+    tuning = '\n[tuning]\ntrials = 5\n[tuning.parameters]\nfedavg = ["lr"]\nfedprox = ["lr", "mu"]\n'
+    with open(bench / "bench.toml", "a") as file:
+        file.write(tuning)
+    for number in (0, 1, 1):
+        trial = bench / "tuning" / "fedavg" / "a" / "trials.jsonl"
+        trial.parent.mkdir(parents=True, exist_ok=True)
+        append_row(trial, {"number": number, "algorithm": "fedavg"})
+    with sole_writer(bench, patience=0.0):
+        state = state_of(bench)
+    if sys.platform == "linux":
+        # Five trials for two methods and three held-out domains.
+        assert state["headline"].endswith("0 of 12 runs have ended. It is tuning first: 2 of 30 trials are made.")
+
+
 def test_a_fresh_bench_in_the_same_folder_is_shown_anew(bench: Path) -> None:
     view = FolderView(bench)
     assert json.loads(view.state())["runs"]["total"] == 12
