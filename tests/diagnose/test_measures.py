@@ -155,6 +155,8 @@ def test_rows_of_a_group_count_once_and_rows_outside_the_split_not_at_all() -> N
     assert [len(rows) for rows in sample.rows] == [20, 20]
     assert all(len(set((rows // 2).tolist())) == 20 for rows in sample.rows)
     assert any("one row of each group" in note for note in sample.notes)
+    few = ff.task_from_arrays("few", parts, group={"a": np.arange(40) // 2, "b": np.arange(40) // 5})
+    assert take_sample(few, rows=100, total=200, seed=0).domain_names == ["a"]  # 'b' has eight groups
 
 
 def test_images_are_reduced_to_few_pixels_and_components() -> None:

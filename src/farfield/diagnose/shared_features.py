@@ -119,7 +119,7 @@ def take_sample(task: Task, *, rows: int, total: int, seed: int) -> Sample:
 
 
 def _compared(task: Task, notes: list[str]) -> list[Domain]:
-    sizes = {domain.name: len(usable_rows(domain)) for domain in task.domains}
+    sizes = {domain.name: _independent_rows(domain) for domain in task.domains}
     large = [domain for domain in task.domains if sizes[domain.name] >= LEAST_ROWS]
     small = [domain.name for domain in task.domains if sizes[domain.name] < LEAST_ROWS]
     if small:
@@ -134,6 +134,12 @@ def _compared(task: Task, notes: list[str]) -> list[Domain]:
         )
         large = [domain for domain in large if domain.name in kept]
     return large
+
+
+def _independent_rows(domain: Domain) -> int:
+    """The number of usable rows, those of one group counted once."""
+    rows = usable_rows(domain)
+    return len(rows) if domain.groups is None else len(np.unique(domain.groups.numpy()[rows]))
 
 
 def _inputs(domains: list[Domain], rows: list[Ints], fitted: Fitted | None, task: Task) -> Tensor:
