@@ -49,8 +49,9 @@ def test_a_method_without_some_seeds_gets_no_verdict(bench: Path) -> None:
         shutil.rmtree(bench / "runs" / "scaffold" / "west" / f"seed-{seed}")
     read = page(bench)
     assert "For scaffold there are too few results to say." in read.sections["header"]
-    assert "2 runs not started: scaffold, west held out, seed 1; scaffold, west held out, seed 2." in (
-        read.sections["events"]
+    assert (
+        "2 runs not started: scaffold, west held out, seed 1; scaffold, west held out, seed 2."
+        in (read.sections["events"])
     )
 
 
