@@ -12,9 +12,13 @@ from farfield.cli.console import output
 from farfield.cli.data_options import print_notes
 from farfield.cli.option_values import Metric
 from farfield.cli.output_file import check_output
+from farfield.cli.sweep_options import print_sweep
+from farfield.records.sweep_folder import is_sweep
 from farfield.report.collect import collect
 from farfield.report.comparison import compared
+from farfield.report.sweep_points import collect_points
 from farfield.runs.bench import BenchResult
+from farfield.runs.grid.sweep import SweepResult
 
 #: The page of a comparison, in the current folder: it belongs to none of the benches.
 COMPARISON = Path("comparison.html")
@@ -38,6 +42,12 @@ def report(
 ) -> None:
     """Write the report of a bench, finished or not, and print its table; of several benches, their comparison."""
     check_output("--json", json_file)
+    if len(folders) == 1 and is_sweep(folders[0]):
+        swept = SweepResult(collect_points(folders[0], "report", metric))
+        if json_file is not None:
+            swept.json(json_file)
+        print_sweep(swept, swept.report(to))
+        return
     result = BenchResult(compared([collect(folder, "report", metric) for folder in folders], baseline))
     if json_file is not None:
         result.json(json_file)
