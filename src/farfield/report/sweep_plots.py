@@ -70,10 +70,12 @@ def sweep_figures(points: SweepPoints) -> list[Figure]:
     what = metric_label(points.metric, points.kind) + (" in %" if percent > 1 else "")
     order = list(dict.fromkeys(line.base for line in points.lines))
     unit, size = points.unit
+    swept = points.axes[0]["values"]
     figures = []
     for number, (where, lines) in enumerate(panels):
         drawn = _against(lines, x, order, lambda line: _mean(line, percent))
-        figures.append(_figure(f"metric-{number}", f"{what} on held-out domains against {x}{where}", drawn, x, what))
+        title = f"{what} on held-out domains against {x}{where}"
+        figures.append(_figure(f"metric-{number}", title, drawn, x, what, swept))
         sent = _by_sent(lines, order, percent, size)
         figures.append(
             _figure(f"sent-{number}", f"{what} against bytes sent{where}", sent, f"{unit} per run, both ways", what)
@@ -83,7 +85,7 @@ def sweep_figures(points: SweepPoints) -> list[Figure]:
             title = (
                 f"{unit} until validation {metric_label(points.reach_metric, points.kind)} is {points.reach:g}{where}"
             )
-            figures.append(_figure(f"reach-{number}", title, cost, x, f"{unit} per run"))
+            figures.append(_figure(f"reach-{number}", title, cost, x, f"{unit} per run", swept))
     return [figure for figure in figures if figure.svg]
 
 
@@ -166,9 +168,11 @@ def x_axis(values: Sequence[Any], start: float, end: float, *, every: bool) -> A
     return Axis(scale, tuple((scale(mark), value_text(mark)) for mark in marks), lambda v: scale(float(v)))
 
 
-def _figure(name: str, title: str, lines: Sequence[Line], x_label: str, y_label: str) -> Figure:
+def _figure(
+    name: str, title: str, lines: Sequence[Line], x_label: str, y_label: str, swept: Sequence[Any] = ()
+) -> Figure:
     seen = [v for line in lines for dot in line.dots for v in (dot.y, dot.low, dot.high) if v is not None]
-    xs = [dot.x for line in lines if not line.flat for dot in line.dots]
+    xs = list(swept) or [dot.x for line in lines if not line.flat for dot in line.dots]
     if not seen or not xs:
         return Figure(name, title, "")
     names = {line.name: wrapped(line.name, 18) for line in lines}

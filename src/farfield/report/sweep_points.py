@@ -104,6 +104,7 @@ class SweepPoints:
                 f"to reach: bytes both ways, of training alone, until {what} on the sources' validation rows is "
                 f"{metric_value(self.reach_metric, self.reach)}; {MISSING} where a run does not get there."
             )
+        notes.append("sent: all bytes of a run both ways, validation included.")
         notes += [f"{name}: not begun." for name in self.missing]
         notes += [f"failed: {f['algorithm']}, {f['held_out']} held out: {f['error']}" for f in self.failures[:5]]
         return notes
