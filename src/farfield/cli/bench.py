@@ -10,18 +10,22 @@ from typing import Annotated, Any
 import typer
 
 from farfield.algorithms import use
-from farfield.cli.bench_output import print_interrupted, print_result
+from farfield.cli.bench_output import plain, print_interrupted, print_result
 from farfield.cli.console import messages
 from farfield.cli.data_options import (
     Categorical,
     Data,
     DomainColumn,
     Drop,
+    DropMissingDomains,
     DropMissingLabels,
+    Encoding,
     Group,
     Kind,
     Label,
     LeastRows,
+    RowsOption,
+    Sheet,
     TableOptions,
     find_task,
     print_reading,
@@ -39,11 +43,15 @@ from farfield.protocol.leading_metric import check_metric
 from farfield.report.formats import metric_label
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
+from farfield.runs.bench import runs_at_once
+from farfield.runs.dry_run import dry_run
 from farfield.runs.engines import check_engine
 from farfield.runs.grid.axes import read_axes
 from farfield.runs.grid.sweep import sweep as run_sweep
 from farfield.runs.growing import bench_there, variants_asked
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, DEFAULT_SEEDS, Plan, folder_name
+from farfield.runs.references import REFERENCES
+from farfield.runs.settings import seed_numbers
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import tuning_lines
 from farfield.runs.variants import parse_variants
@@ -64,6 +72,10 @@ def bench(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
+    drop_missing_domains: DropMissingDomains = False,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    part_rows: RowsOption = None,
     algorithms: Annotated[
         list[str] | None,
         typer.Option(
@@ -133,6 +145,16 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    references: Annotated[
+        str | None,
+        typer.Option(
+            help=f"References that stand in the table beside the methods. Default: {','.join(REFERENCES)}.",
+            show_default=False,
+        ),
+    ] = None,
+    no_references: Annotated[
+        bool, typer.Option("--no-references", help="The methods alone, without references beside them.")
+    ] = False,
     metric: Metric = None,
     sweep: Sweep = None,
     reach: Reach = None,
@@ -193,6 +215,10 @@ def bench(
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
     ] = None,
     track: Track = None,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan, the number of runs and how long they take, and run nothing."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
@@ -200,9 +226,13 @@ def bench(
     check_metric(metric)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
+    if no_references and references is not None:
+        raise UserError("--no-references takes none and --references names some; give one of the two")
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
+    if dry and sweep:
+        raise UserError("--dry-run estimates one bench; omit --sweep, and multiply by the number of its points")
     if reach is not None and not sweep:
         raise UserError("--reach counts bytes at every point of a sweep; give --sweep as well")
     callbacks = make_trackers(track)
@@ -218,6 +248,7 @@ def bench(
     name = presets.load(str(preset)).task if task is None and data is None else task
     given = {
         "algorithms": None if methods is None else parse_variants(methods),
+        "references": False if no_references else comma_list(references),
         "held_out": comma_list(held_out),
         "folds": folds,
         "seeds": None if seeds is None else seed_list(seeds),
@@ -240,22 +271,59 @@ def bench(
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
     there = bench_there(out) if resume and out is not None and not sweep else None
     variants = variants_asked(  # before data is read for them
-        there, chosen.options.get("algorithms"), chosen.settings, chosen.options.get("baseline")
+        there,
+        chosen.options.get("algorithms"),
+        chosen.settings,
+        chosen.options.get("baseline"),
+        chosen.options.get("references"),
     )
     if sweep:
         for axis in read_axes(sweep, variants, given):
             chosen.options.pop(axis.name, None)  # of a preset
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
-    loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
+    options = TableOptions(
+        label,
+        domain,
+        drop or (),
+        categorical or (),
+        drop_missing_labels,
+        least_rows,
+        group,
+        kind,
+        drop_missing_domains,
+        encoding,
+        sheet,
+    )
+    loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings, rows=part_rows)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
 
+    def tell(sentence: str) -> None:
+        messages.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
     def ready(plan: Plan) -> None:
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
-            for line in (_model_line(plan), _metric_line(plan), *tuning_lines(plan, loaded)):
+            left_out = [f"{label} is left out: {why}" for label, why in plan.left_out.items()]
+            for line in (_model_line(plan), _metric_line(plan), *left_out, *tuning_lines(plan, loaded)):
                 messages.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    if dry:
+        first = seed_numbers(chosen.options.get("seeds", DEFAULT_SEEDS))[0] if there is None else there["seeds"][0]
+        tuning = read_request(tune, tune_by, comma_list(tune_only), seed=first)
+        found = dry_run(
+            loaded,
+            {**chosen.options, "tuning": tuning},
+            out,
+            resume=resume,
+            fresh=fresh,
+            at_once=runs_at_once(engine, workers, parallel),
+            probe=engine == "local",
+        )
+        ready(found.plan)
+        for line in [*found.lines(), "nothing was run (--dry-run)"]:
+            plain(line)
+        return
 
     try:
         with callback_warnings(), SweepDisplay(messages, quiet) as display:
@@ -269,7 +337,7 @@ def bench(
                 "resume": resume,
                 "fresh": fresh,
                 "ready": ready,
-                "tell": lambda sentence: messages.print(sentence, highlight=False, soft_wrap=True, markup=False),
+                "tell": tell,
                 "observer": display,
                 "callbacks": callbacks,
                 "diagnose": diagnose,

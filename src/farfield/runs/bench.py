@@ -14,8 +14,10 @@ from farfield.report.collect import collect
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.diagnosis import attach_diagnosis
 from farfield.runs.engines import check_engine, engine_named, open_engine
-from farfield.runs.growing import Growth, bench_there, variants_asked
-from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts, make_plan
+from farfield.runs.estimate import estimate, is_long
+from farfield.runs.growing import bench_there, planned, variants_asked
+from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts
+from farfield.runs.references import Wanted
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights, seed_numbers
 from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, record_tuned, run_sweep
@@ -33,6 +35,7 @@ def bench(
     task: str | Task,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     *,
+    references: Wanted | None = None,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
     seeds: int | Sequence[int] | None = None,
@@ -50,6 +53,7 @@ def bench(
     deadline: float | None = None,
     features: str | None = None,
     image_size: int | None = None,
+    rows: int | None = None,
     settings: Mapping[str, Any] | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -59,7 +63,7 @@ def bench(
     resume: bool = False,
     fresh: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] | None = None,
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     metric: str | None = None,
@@ -72,19 +76,22 @@ def bench(
 
     `algorithms` is a list of variants (or one): names, texts such as "fedprox:mu=0.1", `farfield.method(name, …)`,
     classes and instances of methods, and dicts that give labels: `{"weak": farfield.method("fedprox", mu=0.001)}`.
+    `references` puts `prior`, `erm`, `local-only` and `fedavg` beside them: True for all, False for none, or names. By
+    default a new bench has all of them, and one that is resumed those that it has.
     `held_out` and `rules` are lists of names, or one name. Domains that are held out together are one entry of
     `held_out`, "a+b" or a list; `folds` deals the held-out domains out to so many groups.
     `baseline` is the label or the method that differences are to: FedAvg by default, else the first variant.
     `communications` splits the same local epochs into so many rounds, or synchronises after the epochs listed.
     `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
     `features="cached"` puts the features of a frozen backbone in the place of images; `image_size` decodes images at
-    another size than 64.
+    another size than 64. `rows` takes about so many rows of a large task, by domain and class, for a quick look.
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given). `resume` goes on with a bench that is there and adds the methods, seeds,
     held-out domains and rounds that it does not have; what is not given stays as it is there. `fresh` replaces it.
     `metric` leads selection, tables and report; None or "auto" takes the one that fits the task. `ready` is called when
-    everything was checked, before the first run, and `tell` with what is added; `observer` is told of each run,
+    everything was checked, before the first run, and `tell` with what is added and
+    how long a long bench will take, which is measured; `observer` is told of each run,
     `callbacks` of each round too (trackers, `farfield.Callback`). `diagnose` writes how the domains differ beside the
     runs (`diagnosis.json`), by default where it takes a small part of the time; no run reads it. `tune` tries so many
     settings of every method before the runs, for each held-out domain on its sources alone, compared by `tune_by`
@@ -98,7 +105,7 @@ def bench(
     if resume and out is None:
         raise UserError("resume needs out, the folder of the bench to go on with")
     there = bench_there(Path(out)) if resume and out is not None else None
-    variants = variants_asked(there, algorithms, settings, baseline)
+    variants = variants_asked(there, algorithms, settings, baseline, references)
     first = seed_numbers(DEFAULT_SEEDS if seeds is None else seeds)[0] if there is None else there["seeds"][0]
     tuning = read_request(tune, tune_by, tune_only, seed=first)
     if tuning is not None:
@@ -106,9 +113,10 @@ def bench(
     callbacks = check_callbacks(callbacks)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
-    task = open_task(task, features=features, image_size=image_size)
+    task = open_task(task, features=features, image_size=image_size, rows=rows)
     options: dict[str, Any] = {
         "algorithms": None if algorithms is None else variants,
+        "references": references,
         "held_out": held_out,
         "folds": folds,
         "seeds": seeds,
@@ -128,23 +136,20 @@ def bench(
         "settings": settings,
         "tuning": tuning,
     }
-    if there is None:
-        plan = make_plan(task, **{**options, "seeds": DEFAULT_SEEDS if seeds is None else seeds})
-    else:
-        growth = Growth(there, options)
-        plan = growth.plan(make_plan(task, **growth.options(task)))
+    plan = planned(task, there, options)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh) as added:
         ready(plan)
-        if added:
-            tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
+        at_once = runs_at_once(engine, workers, parallel)
+        if tell is not None:
+            _announce(tell, plan, task, folder, added, at_once, probe=engine == "local")
         attach_diagnosis(plan, task, folder, diagnose)
         if plan.tuning is not None:
             plan = run_studies(
                 plan,
                 task,
                 folder,
-                parallel=_runs_at_once("local", workers, parallel),
+                parallel=runs_at_once("local", workers, parallel),
                 workers=workers or 1,
                 checkpoint_every=checkpoint_every,
                 observer=observer,
@@ -159,7 +164,7 @@ def bench(
                     plan,
                     task,
                     folder,
-                    parallel=_runs_at_once(engine, workers, parallel),
+                    parallel=at_once,
                     engine=opened,
                     checkpoint_every=checkpoint_every,
                     observer=teller,
@@ -169,7 +174,20 @@ def bench(
         return result
 
 
-def _runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:
+def _announce(
+    tell: Callable[[str], None], plan: Plan, task: Task, folder: Path, added: list[str], at_once: int, *, probe: bool
+) -> None:
+    """Say what is added to a bench, and how long a long one will take."""
+    if added:
+        tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
+    jobs = missing_jobs(plan, task, folder)
+    if is_long(plan, task, jobs):
+        found = estimate(plan, task, jobs, at_once, probe=probe)
+        if found.worth_telling:
+            tell(found.sentence)
+
+
+def runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:
     """Return how many runs are made at the same time; one per core unless workers share the clients of each run."""
     if not engine_named(engine).parallel:
         return 1

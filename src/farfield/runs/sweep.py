@@ -22,11 +22,12 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, JOBS, TRACKERS
+from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
 from farfield.records.setting_text import readable
 from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
+from farfield.runs.examples import write_examples
 from farfield.runs.growing import additions, check_format, check_longer, conflict
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Progress
@@ -70,11 +71,20 @@ def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> I
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
-    config = _config(plan)
-    if fresh and (out / BENCH).exists():
+    there, added = check_folder(plan, out, resume=resume, fresh=fresh)
+    if there and not fresh:
+        if added:
+            write_config(out / BENCH, _config(plan))
+        return added
+    if there:
         _remove_sweep(out)
-        write_config(out / BENCH, config)
-        return []
+    out.mkdir(parents=True, exist_ok=True)
+    write_config(out / BENCH, _config(plan))
+    return []
+
+
+def check_folder(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> tuple[bool, list[str]]:
+    """Return whether a folder holds a bench, and what the plan adds to it; refuse what does not go together."""
     if not (out / BENCH).exists():
         if out.exists() and not out.is_dir():
             raise RecordsError(f"'{out}' is a file; give a folder for --out")
@@ -82,10 +92,10 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
             raise RecordsError(f"'{out}' is not empty and holds no bench; choose another folder for --out")
         if resume:
             raise RecordsError(f"there is no bench in '{out}' to resume; omit --resume to start a new one")
-        out.mkdir(parents=True, exist_ok=True)
-        write_config(out / BENCH, config)
-        return []
-    before = read_config(out / BENCH)
+        return False, []
+    if fresh:
+        return True, []
+    before, config = read_config(out / BENCH), _config(plan)
     check_format(before, out)
     changed = conflict(before, config)
     if changed:
@@ -98,9 +108,7 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
             f"'{out}' holds this bench already; add --resume {go_on} or --fresh to replace it, or choose another --out"
         )
     check_longer(before, plan)
-    if added:
-        write_config(out / BENCH, config)
-    return added
+    return True, added
 
 
 def record_tuned(plan: Plan, out: Path) -> None:
@@ -122,7 +130,7 @@ def _remove_sweep(out: Path) -> None:
     """
     for name in ("runs", TUNING, TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (BENCH, DATA, DIAGNOSIS, JOBS, "report.html"):
+    for name in (BENCH, DATA, DIAGNOSIS, EXAMPLES, JOBS, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
@@ -149,6 +157,7 @@ def run_sweep(
     """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
     observer = observer or Silent()
     write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
+    write_examples(task, out)
     missing = missing_jobs(plan, task, out)
     jobs = list(plan.jobs(task))
     total = len(jobs)

@@ -21,6 +21,7 @@ from farfield.runs.bench import bench
 from farfield.runs.grid.axes import Axis, Expanded, expand, point_name, points, read_axes
 from farfield.runs.job import Job, folder_name
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
+from farfield.runs.references import with_references
 from farfield.runs.rounds import Progress
 from farfield.runs.settings import PlanError
 from farfield.runs.sweep import Observer, Silent, missing_jobs
@@ -92,6 +93,9 @@ def sweep(
     if resume and fresh:
         raise UserError("resume goes on with a sweep and fresh replaces it; give one of the two")
     variants = check_variants(algorithms, options.get("settings"))
+    # References stand in a sweep only where they are asked for, as variants: their runs cost as much as others.
+    variants = with_references(variants, options.pop("references", None) or False)
+    options["references"] = False
     axes = read_axes(over, variants, options)
     made = expand(variants, axes)
     read_request(options.get("tune"), options.get("tune_by"), options.get("tune_only"))
