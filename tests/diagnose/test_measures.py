@@ -168,3 +168,13 @@ def test_images_are_reduced_to_few_pixels_and_components() -> None:
     assert sample.z.shape == (60, 40)
     assert sample.z.std(axis=0) == pytest.approx(np.ones(40), abs=0.05)
     assert sample.columns is None
+
+
+def test_values_that_are_not_finite_are_noted_and_taken_as_zero() -> None:
+    draw = np.random.default_rng(0)
+    images = {s: (draw.random((20, 1, 6, 6)).astype(np.float32), draw.integers(0, 2, 20)) for s in "ab"}
+    images["a"][0][3, 0, 2, 2] = np.nan
+    sample = take_sample(ff.task_from_arrays("images", images), rows=100, total=200, seed=0)
+    assert sample.notes == ("1 of the rows have values that are not finite; each is taken as 0",)
+    assert float(sample.inputs[3, 0, 2, 2]) == 0.0
+    assert np.isfinite(sample.z).all()

@@ -18,11 +18,15 @@ from farfield.cli.data_options import (
     Data,
     DomainColumn,
     Drop,
+    DropMissingDomains,
     DropMissingLabels,
+    Encoding,
     Group,
     Kind,
     Label,
     LeastRows,
+    RowsOption,
+    Sheet,
     TableOptions,
     find_task,
     print_reading,
@@ -50,6 +54,10 @@ def train(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
+    drop_missing_domains: DropMissingDomains = False,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    part_rows: RowsOption = None,
     algorithms: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,10 +90,22 @@ def train(
     for path in use_file or []:
         use(path)
     callbacks = make_trackers(track)
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
+    options = TableOptions(
+        label,
+        domain,
+        drop or (),
+        categorical or (),
+        drop_missing_labels,
+        least_rows,
+        group,
+        kind,
+        drop_missing_domains,
+        encoding,
+        sheet,
+    )
     given = parse_settings(settings or [])
     variant = check_one_variant(["fedavg"] if algorithms is None else algorithms, given)  # before data is read for it
-    loaded = find_task(task, data, options, features, image_size, given)
+    loaded = find_task(task, data, options, features, image_size, given, rows=part_rows)
     bar = bars(messages, disable=not messages.is_terminal)
     line = bar.add_task(escape(f"{variant} on {loaded.name}"), total=rounds, figures="", start=False)
     heartbeat = Heartbeat(messages)
@@ -124,6 +144,7 @@ def train(
     finally:
         bar.stop()
     others = {
+        "--rows": part_rows,
         "--algorithms": variant,
         "--features": features,
         "--image-size": image_size,
@@ -158,6 +179,9 @@ def _bench_command(task: str | None, data: Path | None, table: TableOptions, oth
         "--least-rows": table.least_rows,
         "--group": table.group,
         "--kind": table.kind,
+        "--drop-missing-domains": table.drop_missing_domains,
+        "--encoding": table.encoding,
+        "--sheet": table.sheet,
         **others,
     }
     for option, value in given.items():

@@ -106,6 +106,10 @@ def take_sample(task: Task, *, rows: int, total: int, seed: int) -> Sample:
     if task.preparation is not None and compared:
         fitted = task.preparation.fit([(d, torch.from_numpy(usable_rows(d))) for d in compared])
     inputs = _inputs(compared, chosen, fitted, task)
+    broken = int((~torch.isfinite(inputs.flatten(1))).any(dim=1).sum())
+    if broken:
+        notes.append(f"{broken} of the rows have values that are not finite; each is taken as 0")
+        inputs = inputs.nan_to_num(0.0, 0.0, 0.0)
     y = np.concatenate([d.y.numpy()[r] for d, r in zip(compared, chosen, strict=True)]) if compared else np.zeros(0)
     if task.kind == "regression":
         y = y.astype(np.float64)

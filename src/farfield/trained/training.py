@@ -37,6 +37,7 @@ def train(
     validation: float | str = 0.1,
     features: str | None = None,
     image_size: int | None = None,
+    rows: int | None = None,
     settings: Mapping[str, Any] | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -54,7 +55,7 @@ def train(
     variant = check_one_variant(algorithm, settings)
     label = variant.label
     check_weights(settings)
-    task = open_task(task, features=features, image_size=image_size)
+    task = open_task(task, features=features, image_size=image_size, rows=rows)
     out = Path(out)
     check_engine(engine, None)
     check_counts(workers, None, checkpoint_every)
