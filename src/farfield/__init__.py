@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from farfield.runs.bench import bench
     from farfield.runs.callbacks import Callback
     from farfield.runs.result import BenchResult
+    from farfield.runs.tuning.tune import TuningResult, tune
     from farfield.runs.variants import method
     from farfield.tasks import Domain, Task, task_from_arrays
     from farfield.tasks import load_folder as read_folder
@@ -37,6 +38,7 @@ _DEFINED_IN = {
     "FedAvg": "farfield.algorithms:FedAvg",
     "ModelSpec": "farfield.models:ModelSpec",
     "Task": "farfield.tasks:Task",
+    "TuningResult": "farfield.runs.tuning.tune:TuningResult",
     "UserError": "farfield.errors:UserError",
     "bench": "farfield.runs.bench:bench",
     "evaluate": "farfield.trained.evaluation:evaluate",
@@ -47,6 +49,7 @@ _DEFINED_IN = {
     "register": "farfield.algorithms:register",
     "task_from_arrays": "farfield.tasks:task_from_arrays",
     "train": "farfield.trained.training:train",
+    "tune": "farfield.runs.tuning.tune:tune",
 }
 #: Reachable as attributes after `import farfield`, as if they had been imported with it.
 _MODULES = (
@@ -73,6 +76,7 @@ __all__ = [
     "FedAvg",
     "ModelSpec",
     "Task",
+    "TuningResult",
     "UserError",
     "bench",
     "diagnose",
@@ -84,6 +88,7 @@ __all__ = [
     "register",
     "task_from_arrays",
     "train",
+    "tune",
 ]
 
 # Hidden from type checkers, so that they report a name that does not exist.

@@ -72,7 +72,7 @@ def test_a_log_hears_of_a_long_run_now_and_then(monkeypatch: pytest.MonkeyPatch)
     assert [line.strip() for line in lines] == [
         "… fedavg, 0 held out, seed 1: 0 of 9 rounds, train: client 2 of 5, 01:01",
         "… fedavg, 0 held out, seed 1: 0 of 9 rounds, train: client 4 of 5, 02:05",
-        "1/2 fedavg, 0 held out, seed 1",
+        "1/2 fedavg, 0 held out, seed 1, about 2 min left",
     ]
 
 

@@ -16,6 +16,7 @@ Command = Callable[..., Any]
 NAMES = [
     "bench",
     "diagnose",
+    "tune",
     "train",
     "predict",
     "evaluate",

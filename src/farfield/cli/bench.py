@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from farfield.algorithms import use
-from farfield.cli.bench_output import print_interrupted, print_result
+from farfield.cli.bench_output import plain, print_interrupted, print_result
 from farfield.cli.console import messages
 from farfield.cli.data_options import (
     Categorical,
@@ -32,14 +32,20 @@ from farfield.cli.option_values import Metric, comma_list, communication_list, p
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
+from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
 from farfield.protocol.leading_metric import check_metric
 from farfield.report.formats import metric_label
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
+from farfield.runs.bench import runs_at_once
+from farfield.runs.dry_run import dry_run
 from farfield.runs.engines import check_engine
 from farfield.runs.growing import bench_there, variants_asked
-from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, Plan, folder_name
+from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, DEFAULT_SEEDS, Plan, folder_name
+from farfield.runs.settings import seed_numbers
+from farfield.runs.tuning.request import read_request
+from farfield.runs.tuning.study import tuning_lines
 from farfield.runs.variants import parse_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.open_task import has_image_files
@@ -128,6 +134,9 @@ def bench(
         ),
     ] = None,
     metric: Metric = None,
+    tune: Tune = None,
+    tune_by: TuneBy = None,
+    tune_only: TuneOnly = None,
     features: Features = None,
     image_size: ImageSize = None,
     preset: Annotated[
@@ -182,6 +191,10 @@ def bench(
         list[Path] | None, typer.Option("--use", help="A Python file of yours that registers methods.")
     ] = None,
     track: Track = None,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan, the number of runs and how long they take, and run nothing."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
@@ -193,6 +206,7 @@ def bench(
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
     callbacks = make_trackers(track)
+    read_request(tune, tune_by, comma_list(tune_only))  # before data is read
     methods = None if algorithms is None else ",".join(algorithms)
     for option, value in (("--algorithms", methods), ("--held-out", held_out), ("--select", select)):
         if value is not None and not comma_list(value):
@@ -234,11 +248,31 @@ def bench(
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
 
+    def tell(sentence: str) -> None:
+        messages.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
     def ready(plan: Plan) -> None:
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
-            messages.print(_model_line(plan), highlight=False, soft_wrap=True, markup=False)
-            messages.print(_metric_line(plan), highlight=False, soft_wrap=True, markup=False)
+            for line in (_model_line(plan), _metric_line(plan), *tuning_lines(plan, loaded)):
+                messages.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    if dry:
+        first = seed_numbers(chosen.options.get("seeds", DEFAULT_SEEDS))[0] if there is None else there["seeds"][0]
+        tuning = read_request(tune, tune_by, comma_list(tune_only), seed=first)
+        found = dry_run(
+            loaded,
+            {**chosen.options, "tuning": tuning},
+            out,
+            resume=resume,
+            fresh=fresh,
+            at_once=runs_at_once(engine, workers, parallel),
+            probe=engine == "local",
+        )
+        ready(found.plan)
+        for line in [*found.lines(), "nothing was run (--dry-run)"]:
+            plain(line)
+        return
 
     try:
         with callback_warnings(), SweepDisplay(messages, quiet) as display:
@@ -253,10 +287,13 @@ def bench(
                 resume=resume,
                 fresh=fresh,
                 ready=ready,
-                tell=lambda sentence: messages.print(sentence, highlight=False, soft_wrap=True, markup=False),
+                tell=tell,
                 observer=display,
                 callbacks=callbacks,
                 diagnose=diagnose,
+                tune=tune,
+                tune_by=tune_by,
+                tune_only=comma_list(tune_only),
             )
     except KeyboardInterrupt:
         print_interrupted(folder)

@@ -31,6 +31,11 @@ COMMANDS = (
         "for.",
     ),
     (
+        "tune",
+        "farfield.cli.tune:tune",
+        "Find settings of methods, with as many trials for each, on source domains alone.",
+    ),
+    (
         "train",
         "farfield.cli.train:train",
         "Train one method on all domains and write a model folder: weights and a card.",

@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from farfield.runs.estimate import duration
 from farfield.runs.plan import Job
 from farfield.runs.rounds import Progress as RunProgress
 
@@ -96,7 +97,8 @@ class SweepDisplay:
         self._heartbeat = Heartbeat(console)
         self._total: TaskID | None = None
         self._runs: dict[Job, TaskID] = {}
-        self._done = self._jobs = 0
+        self._done = self._jobs = self._there = 0
+        self._began = time.monotonic()
 
     def __enter__(self) -> SweepDisplay:
         return self
@@ -108,7 +110,10 @@ class SweepDisplay:
             self._bars.stop()
 
     def begin(self, total: int, done: int) -> None:
-        self._jobs, self._done = total, done
+        self._jobs, self._done, self._there = total, done, done
+        self._began = time.monotonic()
+        if self._total is not None:  # of the tuning, which comes before the runs
+            self._bars.remove_task(self._total)
         if done and not self._quiet:
             self._console.print(f"{done} of {total} runs are there already; {total - done} to go")
         self._total = self._bars.add_task("[bold]all runs[/]", total=total, completed=done, figures="")
@@ -141,8 +146,14 @@ class SweepDisplay:
         if error is not None:
             self._console.print(f"[red]failed[/] {escape(f'{job}: {error}')}", highlight=False)
         elif not self._live and not self._quiet:
-            self._console.print(f"{self._done}/{self._jobs} {job}", highlight=False, markup=False)
+            self._console.print(f"{self._done}/{self._jobs} {job}{self._left()}", highlight=False, markup=False)
             self._heartbeat.spoke()
+
+    def _left(self) -> str:
+        """How long the runs that are left will take if they are like those that were made; empty for a short time."""
+        made, left = self._done - self._there, self._jobs - self._done
+        seconds = left * (time.monotonic() - self._began) / made if made else 0.0
+        return f", about {duration(seconds)} left" if seconds > SILENCE else ""
 
 
 def _clock(seconds: float) -> str:
@@ -154,4 +165,5 @@ def _clock(seconds: float) -> str:
 def _short(job: Job) -> str:
     """A run in few characters: a terminal line has to hold the figures as well."""
     inner = f"+{job.inner}" if job.inner else ""
-    return f"{job.algorithm} · {job.held_out}{inner} · seed {job.seed}"
+    trial = "" if job.trial is None else f" · trial {job.trial}"
+    return f"{job.algorithm}{trial} · {job.held_out or 'all'}{inner} · seed {job.seed}"

@@ -36,7 +36,10 @@ def report(
     metric: Metric = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write one row per run to this file.")] = None,
 ) -> None:
-    """Write the report of a bench, finished or not, and print its table; of several benches, their comparison."""
+    """Write the report of a bench, finished or not, and print its table.
+
+    Several benches of one task and data are put into one comparison, paired where their runs match.
+    """
     check_output("--json", json_file)
     result = BenchResult(compared([collect(folder, "report", metric) for folder in folders], baseline))
     if json_file is not None:

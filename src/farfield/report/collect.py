@@ -128,6 +128,7 @@ def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
 def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return a plan of any format as one of the newest: with `variants`, their labels as `algorithms`, and a metric.
 
+    `tuned` is empty where nothing was.
     Before format 3 accuracy led (of a regression the loss), and the rule 'source-validation' chose by it.
     """
     number = format_of(plan, folder)
@@ -137,7 +138,7 @@ def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
         rules = ["source-accuracy" if rule == "source-validation" else rule for rule in plan["rules"]]
         metric = "loss" if plan["kind"] == "regression" else "accuracy"
         plan = {**plan, "rules": rules, "metric": metric, "metric_reason": "older versions led with it"}
-    return {**plan, "algorithms": [variant["label"] for variant in plan["variants"]]}
+    return {"tuned": {}, **plan, "algorithms": [variant["label"] for variant in plan["variants"]]}
 
 
 def _made_with(plan: dict[str, Any], curve: Curve) -> dict[str, Any]:

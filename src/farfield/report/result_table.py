@@ -68,6 +68,8 @@ class ResultLine:
     #: The variant's method, and what was set for this variant alone.
     method: str
     settings: Mapping[str, Any]
+    #: Where its settings come from: "tuned (12 trials)", "as given" or "defaults".
+    chosen: str = "defaults"
     #: Not a federated method: what pooled data, or no federation at all, would give.
     reference: bool = False
     #: Against `prior`, which learns nothing; None for itself, and where nobody knows what it scores.
@@ -172,12 +174,14 @@ class ResultTable:
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know to read the numbers, one sentence per note."""
         notes = (*self._unit_notes(), *self._source_notes(), *self._difference_notes(), *self._gap_notes())
-        return (*self.remarks, *(f"{label} is left out: {why}." for label, why in self.left_out.items()), *notes)
+        left_out = (f"{label} is left out: {why}." for label, why in self.left_out.items())
+        return (*self.remarks, *left_out, *notes, *self._settings_notes())
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
         details = [line.made_of] * bool(line.made_of) + ["reference"] * line.reference
         details += ["not better than prior beyond chance"] * line.not_better_than_prior
+        details += [line.chosen] * line.chosen.startswith("tuned")
         details += [f"{line.runs} of {expected} runs"] * (line.runs < expected)
         cells = [Cell(line.algorithm, ", ".join(details)), self._overall_cell(line)]
         if self.baseline is not None:
@@ -356,6 +360,16 @@ class ResultTable:
         first = max(open_, key=lambda line: sign * line.difference.mean if line.difference is not None else 0.0)
         return [f"{first.algorithm}: {first.difference.needed}"] if first.difference is not None else []
 
+    def _settings_notes(self) -> list[str]:
+        """Return one sentence on whether a verdict is about tuned settings or about defaults."""
+        if any(line.chosen.startswith("tuned") for line in self.lines):
+            rest = [line.algorithm for line in self.lines if not line.chosen.startswith("tuned")]
+            untuned = f"; not tuned: {listed(rest)}" if rest else ""
+            return [f"settings: tuned for each held-out domain on its sources alone{untuned}."]
+        if self.baseline is not None and len(self.lines) > 1:
+            return ["settings: defaults or as given, never tuned; a verdict is about these settings."]
+        return []
+
     def _gap_notes(self) -> list[str]:
         notes: dict[str, list[str]] = {}
         diverged = []
@@ -378,6 +392,7 @@ class ResultTable:
             "algorithm": line.algorithm,
             "method": line.method,
             "own_settings": settings_text(line.settings),
+            "chosen": line.chosen,
             "rule": rule_label(self.rule),
             "metric": self.metric,
             "mean": overall.mean if overall else None,

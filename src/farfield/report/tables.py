@@ -12,6 +12,7 @@ from typing import Any
 
 from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS, fairness
 from farfield.protocol.statistics import Difference, compare, compare_on_these_domains
+from farfield.records.tuning_trials import tuned_words
 from farfield.report.collect import Sweep
 from farfield.report.formats import (
     MISSING,
@@ -114,6 +115,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 reference=is_reference(method_of[name]),
                 method=method_of[name],
                 settings=own[name],
+                chosen=tuned_words(plan, name),
                 over_prior=over_prior.get(name),
                 validation=overall_summary(validation[name], held_out),
                 participating=overall_summary(participating[name], held_out),

@@ -14,11 +14,15 @@ from farfield.report.collect import collect
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.diagnosis import attach_diagnosis
 from farfield.runs.engines import check_engine, engine_named, open_engine
-from farfield.runs.growing import Growth, bench_there, variants_asked
-from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts, make_plan
+from farfield.runs.estimate import estimate, is_long
+from farfield.runs.growing import bench_there, planned, variants_asked
+from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts
 from farfield.runs.result import BenchResult
-from farfield.runs.settings import check_weights
-from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, run_sweep
+from farfield.runs.settings import check_weights, seed_numbers
+from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, record_tuned, run_sweep
+from farfield.runs.tuning.candidates import check_optuna
+from farfield.runs.tuning.request import read_request
+from farfield.runs.tuning.study import run_studies
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -56,10 +60,13 @@ def bench(
     resume: bool = False,
     fresh: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] | None = None,
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     metric: str | None = None,
+    tune: int | None = None,
+    tune_by: str | None = None,
+    tune_only: str | Sequence[str] | None = None,
     diagnose: bool | None = None,
 ) -> BenchResult:
     """Run leave-one-domain-out: every variant, on every held-out domain, for every seed.
@@ -78,9 +85,12 @@ def bench(
     (a temporary folder if none is given). `resume` goes on with a bench that is there and adds the methods, seeds,
     held-out domains and rounds that it does not have; what is not given stays as it is there. `fresh` replaces it.
     `metric` leads selection, tables and report; None or "auto" takes the one that fits the task. `ready` is called when
-    everything was checked, before the first run, and `tell` with what is added; `observer` is told of each run,
+    everything was checked, before the first run, and `tell` with what is added and
+    how long a long bench will take, which is measured; `observer` is told of each run,
     `callbacks` of each round too (trackers, `farfield.Callback`). `diagnose` writes how the domains differ beside the
-    runs (`diagnosis.json`), by default where it takes a small part of the time; no run reads it.
+    runs (`diagnosis.json`), by default where it takes a small part of the time; no run reads it. `tune` tries so many
+    settings of every method before the runs, for each held-out domain on its sources alone, compared by `tune_by`
+    ("source-validation" or "leave-one-domain-out"); `tune_only` names the parameters.
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
@@ -91,6 +101,10 @@ def bench(
         raise UserError("resume needs out, the folder of the bench to go on with")
     there = bench_there(Path(out)) if resume and out is not None else None
     variants = variants_asked(there, algorithms, settings, baseline)
+    first = seed_numbers(DEFAULT_SEEDS if seeds is None else seeds)[0] if there is None else there["seeds"][0]
+    tuning = read_request(tune, tune_by, tune_only, seed=first)
+    if tuning is not None:
+        check_optuna(tuning.trials)
     callbacks = check_callbacks(callbacks)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
@@ -114,18 +128,27 @@ def bench(
         "quorum": quorum,
         "deadline": deadline,
         "settings": settings,
+        "tuning": tuning,
     }
-    if there is None:
-        plan = make_plan(task, **{**options, "seeds": DEFAULT_SEEDS if seeds is None else seeds})
-    else:
-        growth = Growth(there, options)
-        plan = growth.plan(make_plan(task, **growth.options(task)))
+    plan = planned(task, there, options)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh) as added:
         ready(plan)
-        if added:
-            tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
+        at_once = runs_at_once(engine, workers, parallel)
+        if tell is not None:
+            _announce(tell, plan, task, folder, added, at_once, probe=engine == "local")
         attach_diagnosis(plan, task, folder, diagnose)
+        if plan.tuning is not None:
+            plan = run_studies(
+                plan,
+                task,
+                folder,
+                parallel=runs_at_once("local", workers, parallel),
+                workers=workers or 1,
+                checkpoint_every=checkpoint_every,
+                observer=observer,
+            )
+            record_tuned(plan, folder)
         jobs = {job: job.folder(folder) for job in plan.jobs(task)}
         with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
             # A bench that is there already needs no engine, and starting one can take a while.
@@ -135,7 +158,7 @@ def bench(
                     plan,
                     task,
                     folder,
-                    parallel=_runs_at_once(engine, workers, parallel),
+                    parallel=at_once,
                     engine=opened,
                     checkpoint_every=checkpoint_every,
                     observer=teller,
@@ -145,7 +168,20 @@ def bench(
         return result
 
 
-def _runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:
+def _announce(
+    tell: Callable[[str], None], plan: Plan, task: Task, folder: Path, added: list[str], at_once: int, *, probe: bool
+) -> None:
+    """Say what is added to a bench, and how long a long one will take."""
+    if added:
+        tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
+    jobs = missing_jobs(plan, task, folder)
+    if is_long(plan, task, jobs):
+        found = estimate(plan, task, jobs, at_once, probe=probe)
+        if found.worth_telling:
+            tell(found.sentence)
+
+
+def runs_at_once(engine: str, workers: int | None, parallel: int | None) -> int:
     """Return how many runs are made at the same time; one per core unless workers share the clients of each run."""
     if not engine_named(engine).parallel:
         return 1

@@ -20,8 +20,9 @@ from farfield.records.bench_folder import BENCH, FORMAT, format_of
 from farfield.records.run_files import CONFIG, RESULT
 from farfield.report.formats import listed, plural
 from farfield.runs.baseline import baseline_label
-from farfield.runs.plan import Plan, check_variants
+from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
 from farfield.runs.settings import group_list, seed_numbers
+from farfield.runs.tuning.request import Tuning
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_values
 from farfield.tasks.task import Task
 
@@ -50,6 +51,8 @@ class Growth:
             options["metric"] = self.there["metric"]
         if options.get("algorithms") is None:
             options["algorithms"] = variants_there(self.there)
+        if options.get("tuning") is None and "tuning" in self.there:
+            options["tuning"] = Tuning(**{**self.there["tuning"], "parameters": {}})
         options["baseline"] = None  # it may name a variant that is there, so it is read when all are known
         options["held_out"], options["folds"] = self._groups(task), None
         seeds = [] if options.get("seeds") is None else seed_numbers(options["seeds"])
@@ -78,6 +81,7 @@ class Growth:
                 "baseline": self.there["baseline"] if named is None else baseline_label(named, variants),
                 "left_out": {**self.there.get("left_out", {}), **asked.left_out},
                 "notes": tuple(dict.fromkeys([*self.there.get("notes", ()), *asked.notes])),
+                "tuning": asked.tuning if asked.tuning is None else asked.tuning.beside(self.there.get("tuning", {})),
                 **({"metric_reason": self.there["metric_reason"]} if self._keeps_metric else {}),
             }
         )
@@ -109,6 +113,15 @@ class Growth:
                 f"add a multiple of {before} rounds"
             )
         return int(of * rounds // before)
+
+
+def planned(task: Task, there: Mapping[str, Any] | None, options: Mapping[str, Any]) -> Plan:
+    """Make the plan of a bench: a new one, or the one that is `there` with what the options ask for besides."""
+    if there is None:
+        seeds = options.get("seeds")
+        return make_plan(task, **{**options, "seeds": DEFAULT_SEEDS if seeds is None else seeds})
+    growth = Growth(there, options)
+    return growth.plan(make_plan(task, **growth.options(task)))
 
 
 def bench_there(out: Path) -> dict[str, Any]:
@@ -178,7 +191,13 @@ def conflict(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     if now["rounds"] < before["rounds"]:
         return f"rounds is {before['rounds']} there and {now['rounds']} here"
     old, new = ({k: v for k, v in of.items() if k not in (*GROWING, *APART)} for of in (before, now))
-    return difference(old, new)
+    return difference(_tuning_of_all(old), _tuning_of_all(new))
+
+
+def _tuning_of_all(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan without the names of what is tuned for each method, which follow from the methods."""
+    tuning = plan.get("tuning")
+    return {**plan, "tuning": tuning and {key: of for key, of in tuning.items() if key != "parameters"}}
 
 
 def additions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -203,6 +222,11 @@ def check_longer(before: Mapping[str, Any], plan: Plan) -> None:
     """Refuse more rounds for runs that would have been other runs from the start."""
     if plan.rounds == before["rounds"]:
         return
+    if plan.tuning is not None:
+        raise RecordsError(
+            f"the settings were tuned in trials of {before['rounds']} rounds, so the runs cannot have {plan.rounds}; "
+            "choose another --out"
+        )
     for of in before["variants"]:
         label, rounds = of["label"], before["rounds_of"][of["label"]]
         if depends_on_rounds(plan.algorithm(label)):

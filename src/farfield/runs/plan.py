@@ -43,6 +43,9 @@ from farfield.runs.settings import (
 )
 from farfield.runs.source_schema import SourceSchema
 from farfield.runs.task_defaults import dropped_notes
+from farfield.runs.tuning.notes import untuned_notes
+from farfield.runs.tuning.outcome import Tuned
+from farfield.runs.tuning.request import Tuning, with_parameters
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_variants
 from farfield.tasks.augment import NONE
 from farfield.tasks.clients.partition import Partition, make_clients
@@ -111,6 +114,10 @@ class Plan(BaseModel):
     left_out: dict[str, str] = {}
     #: What a user should know before the runs: how the data was read, settings without effect.
     notes: tuple[str, ...] = ()
+    #: How settings are tuned before the runs; None for no tuning.
+    tuning: Tuning | None = None
+    #: What the tuning chose, by label; filled in when all trials are made.
+    tuned: dict[str, Tuned] = {}
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -148,6 +155,15 @@ class Plan(BaseModel):
         """Build the method of a variant with its settings."""
         return build(self.variant(label).method, self.settings[label], self.rounds_of[label])
 
+    def algorithm_of(self, job: Job) -> FedAvg:
+        """Build the method of a run: with the settings that were tuned for its held-out domain, where there are any."""
+        return build(self.variant(job.algorithm).method, self.settings_of(job), self.rounds_of[job.algorithm])
+
+    def settings_of(self, job: Job) -> dict[str, Any]:
+        """All parameters of a run."""
+        found = self.tuned.get(job.algorithm)
+        return {**self.settings[job.algorithm], **({} if found is None else found.settings_for(job.held_out))}
+
     def spec_for(self, algorithm: FedAvg, schema: SourceSchema | None = None) -> ModelSpec:
         """The model with what this method needs of it, in the sizes of a run; without one, of all domains together."""
         model = self.model if schema is None else schema.spec(self.model, len(schema.numbers))
@@ -161,7 +177,7 @@ class Plan(BaseModel):
             mode="json",
             exclude={
                 *("variants", "settings", "seeds", "held_out", "folds"),
-                *("rules", "baseline", "rounds_of", "left_out", "notes", "metric_reason"),
+                *("rules", "baseline", "rounds_of", "left_out", "notes", "metric_reason", "tuning", "tuned"),
                 # In a bench the metric chooses among rounds that are all there; in a training it decides which is kept.
                 *(["metric"] if job.held_out is not None else []),
             },
@@ -176,8 +192,9 @@ class Plan(BaseModel):
             "inner": job.inner,
             **self._groups(job),
             "seed": job.seed,
-            "settings": self.settings[job.algorithm],
-            "model": self.spec_for(self.algorithm(job.algorithm), schema).model_dump(mode="json"),
+            "settings": self.settings_of(job),
+            "model": self.spec_for(self.algorithm_of(job), schema).model_dump(mode="json"),
+            **({} if job.trial is None else {"trial": job.trial}),
         }
 
     def _groups(self, job: Job) -> dict[str, Any]:
@@ -191,7 +208,8 @@ class Plan(BaseModel):
             "task": self.task,
             "norm": self.model.norm,
             "method": self.variant(job.algorithm).method,
-            "settings": self.settings[job.algorithm],
+            "settings": self.settings_of(job),
+            **({"tuned": self.tuned[job.algorithm].settings_for(job.held_out)} if job.algorithm in self.tuned else {}),
         }
 
 
@@ -234,6 +252,7 @@ def make_plan(
     equal_steps: bool = True,
     all_train: bool = False,
     settings: Mapping[str, Any] | None = None,
+    tuning: Tuning | None = None,
 ) -> Plan:
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
@@ -299,6 +318,7 @@ def make_plan(
             model=model_spec(task, found.model),
             settings=resolved,
             notes=task.notes,
+            tuning=tuning,
         )
         check_models(plan)
         counted = check_outline(plan, task) if rows is None else check_against_rows(plan, rows)
@@ -306,8 +326,12 @@ def make_plan(
             plan = with_learnable_folds(plan, rows, named=held_out is not None)
         plan = fit.without_misfits(plan, counted.clients, found.model)
         plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
+        if tuning is not None:
+            parameters = with_parameters(tuning, plan.variants, plan.settings, given, plan.metric)
+            plan = plan.model_copy(update={"tuning": parameters})
         told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
         told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found), *_idle_notes(plan, given))
+        told += untuned_notes(plan, given)
         plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)

@@ -56,8 +56,9 @@ def check_against_rows(plan: Plan, task: Task) -> Counted:
     fewest = sum(len(domain) for domain in task.domains)
     for domain in task.domains:
         check_rows(domain, task, plan.model)
-    nested = "leave-one-domain-out" in plan.rules
-    if nested and len(task.domains) < 3:
+    by = plan.tuning.by if plan.tuning is not None else ""
+    nested = "leave-one-domain-out" in (*plan.rules, by)
+    if nested and plan.held_out and len(task.domains) < 3:
         raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
     if nested and any(len(inner_units(task, plan.folds, fold)) < 2 for fold in plan.folds):
         raise PlanError("the rule 'leave-one-domain-out' holds out two folds at once and needs at least three")

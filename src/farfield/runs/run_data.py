@@ -59,7 +59,9 @@ def run_data(plan: Plan, task: Task, job: Job) -> RunData:
         seed=job.seed,
         kind=task.kind,
     )
-    held_out = [task.domain(name) for name in plan.domains_of(job.inner) or plan.domains_of(job.held_out)]
+    # A trial of the tuning measures source domains alone: it never gets the rows of a held-out domain.
+    outer = () if job.trial is not None else plan.domains_of(job.held_out)
+    held_out = [task.domain(name) for name in plan.domains_of(job.inner) or outer]
     targets = tuple(schema.of_run(domain) for domain in held_out)
     unseen = {domain.name: found for domain in held_out if (found := schema.unseen(domain, task.classes))}
     if schema.preparation is None:

@@ -57,7 +57,7 @@ def _run_locked(
     data = run_data(plan, task, job)
     if data.fitted is not None:
         write_json(records.path / PREPARATION, data.fitted.to_json())
-    algorithm = plan.algorithm(job.algorithm)
+    algorithm = plan.algorithm_of(job)
     population = Population(data.sources, data.clients, augment=plan.augment)
     spec = plan.spec_for(algorithm, data.schema)
     measures = _measures(data, task, spec, algorithm)

@@ -24,6 +24,7 @@ from farfield.records import RecordsError, RunFolder, read_config, sole_writer, 
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, JOBS, TRACKERS
 from farfield.records.setting_text import readable
+from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.growing import additions, check_format, check_longer, conflict
@@ -69,11 +70,20 @@ def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> I
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
-    config = _config(plan)
-    if fresh and (out / BENCH).exists():
+    there, added = check_folder(plan, out, resume=resume, fresh=fresh)
+    if there and not fresh:
+        if added:
+            write_config(out / BENCH, _config(plan))
+        return added
+    if there:
         _remove_sweep(out)
-        write_config(out / BENCH, config)
-        return []
+    out.mkdir(parents=True, exist_ok=True)
+    write_config(out / BENCH, _config(plan))
+    return []
+
+
+def check_folder(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> tuple[bool, list[str]]:
+    """Return whether a folder holds a bench, and what the plan adds to it; refuse what does not go together."""
     if not (out / BENCH).exists():
         if out.exists() and not out.is_dir():
             raise RecordsError(f"'{out}' is a file; give a folder for --out")
@@ -81,10 +91,10 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
             raise RecordsError(f"'{out}' is not empty and holds no bench; choose another folder for --out")
         if resume:
             raise RecordsError(f"there is no bench in '{out}' to resume; omit --resume to start a new one")
-        out.mkdir(parents=True, exist_ok=True)
-        write_config(out / BENCH, config)
-        return []
-    before = read_config(out / BENCH)
+        return False, []
+    if fresh:
+        return True, []
+    before, config = read_config(out / BENCH), _config(plan)
     check_format(before, out)
     changed = conflict(before, config)
     if changed:
@@ -97,9 +107,12 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
             f"'{out}' holds this bench already; add --resume {go_on} or --fresh to replace it, or choose another --out"
         )
     check_longer(before, plan)
-    if added:
-        write_config(out / BENCH, config)
-    return added
+    return True, added
+
+
+def record_tuned(plan: Plan, out: Path) -> None:
+    """Write down what the tuning chose, beside the plan."""
+    write_config(out / BENCH, _config(plan))
 
 
 def _config(plan: Plan) -> dict[str, Any]:
@@ -114,7 +127,7 @@ def _remove_sweep(out: Path) -> None:
 
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.
     """
-    for name in ("runs", TRACKERS):
+    for name in ("runs", TUNING, TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in (BENCH, DATA, DIAGNOSIS, JOBS, "report.html"):
         (out / name).unlink(missing_ok=True)
@@ -159,10 +172,7 @@ def run_sweep(
                 write_json(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
             raise
 
-    if parallel == 1 or len(missing) < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        failures = _one_by_one(missing, run, observer)
-    else:
-        failures = _side_by_side(missing, run, observer, parallel)
+    failures = run_jobs(missing, run, observer, parallel)
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
@@ -179,6 +189,13 @@ def _listed(plan: Plan, job: Job, out: Path) -> dict[str, Any]:
 
 
 Run = Callable[[Job, Callable[[Progress], None]], None]
+
+
+def run_jobs(jobs: list[Job], run: Run, observer: Observer, parallel: int) -> dict[Job, str]:
+    """Run jobs, so many at a time, each in its own process. Returns the failures by job."""
+    if parallel == 1 or len(jobs) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        return _one_by_one(jobs, run, observer)
+    return _side_by_side(jobs, run, observer, parallel)
 
 
 def _one_by_one(jobs: list[Job], run: Run, observer: Observer) -> dict[Job, str]:

@@ -75,7 +75,7 @@ class _SimulatedFederation(FlowerFederation):
         assignment = Assignment(
             run=self._name,
             algorithm=run.plan.variant(label).method,
-            settings=run.plan.settings[label],
+            settings=run.plan.settings_of(run.job),
             rounds=run.plan.rounds_of[label],
             model=run.model.spec,
             seed=run.job.seed,
