@@ -8,6 +8,7 @@ from typing import Any
 from farfield.protocol.leading_metric import metric_named
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep
+from farfield.report.findings import Answer, answer, main_rule
 from farfield.report.folded_notes import folded
 from farfield.report.grid import as_markdown
 from farfield.report.page import write_report
@@ -43,6 +44,10 @@ class BenchResult:
 
     def results(self, rule: str | None = None, metric: str | None = None) -> ResultTable:
         return result_table(self.sweep, rule or self.sweep.plan["rules"][0], self._metric(metric))
+
+    def answer(self) -> Answer:
+        """Both answers in plain words: which method to use, and what a new site can expect."""
+        return answer(self.sweep, self.results(main_rule(self.sweep.plan)))
 
     def report(self, path: str | Path | None = None, metric: str | None = None) -> Path:
         """Write the page; by default `report.html` in the bench's folder."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from farfield.protocol.metrics import classification_metrics, regression_metrics
+from farfield.protocol.metrics import logit_metrics, regression_metrics
 from farfield.protocol.row_intervals import bootstrap_interval, wilson_interval
 from farfield.records.atomic import write_json
 from farfield.report.evaluation_table import EvaluationTable, Measured, evaluation_table
@@ -89,7 +89,7 @@ def measure(trained: TrainedModel, data: Labelled) -> Evaluation:
     known, notes = _known(data, trained.classes)
     names = list(dict.fromkeys(data.domains[known]))
     rows_of = {name: np.flatnonzero(known & (data.domains == name)) for name in names}
-    outputs = [trained.outputs(data.x[torch.from_numpy(rows)]).numpy() for rows in rows_of.values()]
+    outputs = [trained.raw_outputs(data.x[torch.from_numpy(rows)]).numpy() for rows in rows_of.values()]
     order = np.concatenate(list(rows_of.values()))
     truth = _truth(data.labels[order], trained.classes)
     measured, start = [], 0
@@ -141,9 +141,10 @@ def _truth(labels: Texts | NDArray[np.float64], classes: Sequence[str]) -> NDArr
 
 def _measured(name: str, outputs: NDArray[Any], truth: NDArray[Any], classes: Sequence[str]) -> Measured:
     if classes:
-        metrics = classification_metrics(outputs, truth)
+        metrics = logit_metrics(outputs, truth)
+        predicted = outputs.argmax(axis=1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).astype(np.int64)
         counts = np.bincount(truth, minlength=len(classes))
-        hits = np.bincount(truth[outputs.argmax(axis=1) == truth], minlength=len(classes))
+        hits = np.bincount(truth[predicted == truth], minlength=len(classes))
         interval = wilson_interval(metrics["accuracy"], len(truth))
         return Measured(name, len(truth), metrics, interval, tuple(counts.tolist()), tuple(hits.tolist()))
     guess = outputs.reshape(-1).astype(np.float64)

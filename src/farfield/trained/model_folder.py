@@ -66,6 +66,11 @@ class TrainedModel:
 
         Examples are what `read` gives; for a model with a preparation, `preparation.apply` makes them of raw rows.
         """
+        given = self.raw_outputs(x)
+        return probabilities(given) if self.classes else given
+
+    def raw_outputs(self, x: Tensor) -> Tensor:
+        """Logits, which keep more digits than probabilities, or the predicted values of a regression."""
         if tuple(x.shape[1:]) != self.model.spec.input_shape:
             want = self.model.spec.input_shape
             raise PlanError(f"the model takes examples of shape {want}, and these have {tuple(x.shape[1:])}")
@@ -75,9 +80,7 @@ class TrainedModel:
             raise PlanError("this model normalises by the statistics of a batch; give it at least two examples")
         rows = Rows({"": Domain("", x, torch.zeros(len(x)))}, [("", torch.arange(len(x)))])
         logits = predict(self.model, rows)
-        if self.classes:
-            return probabilities(logits)
-        return logits if self.preparation is None else self.preparation.outputs(logits)
+        return logits if self.classes or self.preparation is None else self.preparation.outputs(logits)
 
 
 class Best:
