@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types imports docs battery mutants mutants-short overhead flower-overhead startup kill soak kills-short simulation deployment deployment-short watch clean distclean
+.PHONY: help setup demo test lint types imports docs battery mutants mutants-short overhead flower-overhead startup kill soak kills-short simulation deployment deployment-short watch studies-short clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,11 @@ deployment-short: setup ## some of them, for every change: same bytes, a killed 
 
 watch: setup ## the long proofs of farfield watch: a bench and its view are killed and started again under an open page
 	$(BIN)/python -m pytest -q -m long -n 0 tests/watch
+
+studies-short: setup ## the figures of docs/statistics.md and docs/new-site.md, with few draws; real data from FARFIELD_DATA
+	$(BIN)/python -m studies.power --short
+	$(BIN)/python -m studies.new_site_coverage --short
+	$(BIN)/python -m studies.false_alarms --short
 
 clean: ## remove caches and built files; .venv stays
 	rm -rf build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

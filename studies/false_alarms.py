@@ -1,6 +1,6 @@
 """How often is a method without any effect called better or worse?
 
-    FARFIELD_DATA=… python studies/false_alarms.py [--short]
+    FARFIELD_DATA=… python -m studies.false_alarms [--short]
 
 Real nulls: FedAvg is run with many seeds on real tasks; three seeds against three others is a comparison in which
 nothing differs, and five such groups against one baseline is a bench of five methods.
@@ -105,7 +105,7 @@ def main() -> None:
         return
     print(f"\n{'FedAvg against FedAvg':24} {'domains':>7} {'new domain':>11} {'these domains':>14} {'5 methods':>10}")
     for task in itertools.islice(TASKS, 1 if short else None):
-        new, these, benches, domains = real_nulls(task, 12 if short else 40, 300 if short else 2000)
+        new, these, benches, domains = real_nulls(task, 12 if short else 24, 300 if short else 2000)
         print(f"{task:24} {domains:7} {100 * new:9.1f} % {100 * these:12.1f} % {100 * benches:8.1f} %")
 
 

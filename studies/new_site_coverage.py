@@ -1,6 +1,6 @@
 """How often do the prediction interval, and the interval of the mean, cover a new site?
 
-    FARFIELD_DATA=… python studies/new_site_coverage.py [--short]
+    FARFIELD_DATA=… python -m studies.new_site_coverage [--short]
 
 Simulation: sites whose true share is normal on the logit scale, each measured on its rows. Real data: D sites and one
 more are drawn from a table; the D are held out one by one, which gives the estimate; the one more is then measured with

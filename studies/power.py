@@ -1,6 +1,6 @@
 """How often is a true gain of 2 points found?
 
-    python studies/power.py [--short]
+    python -m studies.power [--short]
 
 Benches are simulated: five methods against a baseline, of which one gains 2 points on average over domains. `domains`
 is how much a method's gain varies from domain to domain, `seeds` how much a score varies from seed to seed, both as

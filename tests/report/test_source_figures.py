@@ -10,6 +10,8 @@ import pytest
 import farfield as ff
 from farfield.report.collect import collect
 from farfield.report.source_figures import in_label_units, source_figures
+from farfield.report.tables import result_table
+from tests.report.sweeps import sweep
 from tests.toy import task
 
 VALIDATION = {
@@ -55,3 +57,13 @@ def test_json_and_table_have_the_figures_of_the_chosen_round(tmp_path: Path) -> 
     assert "source validation" in table.markdown()
     assert "participating" in table.markdown()
     json.dumps(collect(tmp_path / "b", "test").rows, allow_nan=False)
+
+
+def test_a_domain_without_the_metric_is_left_out_of_these_figures_too() -> None:
+    """AUROC needs two classes, which a small held-out domain may not have."""
+    of = sweep({"fedavg": {"x": [0.5], "y": [0.6]}})
+    for row, value in zip(of.rows, (0.9, 0.1), strict=True):
+        row["selection"]["last"] = {**row["selection"]["last"], "validation": {"auroc": value}}
+    del of.rows[1]["selection"]["last"]["auroc"]
+    line = result_table(of, "last", "auroc").to_dicts()[0]
+    assert (line["mean"], line["validation"]) == (0.75, 0.9)

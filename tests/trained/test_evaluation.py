@@ -113,7 +113,8 @@ def test_arrays_bring_their_labels_in_a_file(tmp_path: Path) -> None:
     result = ff.evaluate(tmp_path / "m", tmp_path / "new.npz")
     assert [d.name for d in result.domains] == ["r", "s"]
     trained = ff.load_model(tmp_path / "m")
-    assert result.metrics == classification_metrics(trained.outputs(trained.read(tmp_path / "new.npz").x).numpy(), y)
+    outputs = trained.outputs(trained.read(tmp_path / "new.npz").x).numpy()
+    assert result.metrics == pytest.approx(classification_metrics(outputs, y), rel=1e-5)
     named = ff.evaluate(tmp_path / "m", tmp_path / "named.npz", label="truth")
     apart = ff.evaluate(tmp_path / "m", tmp_path / "x.npy", label=str(tmp_path / "y.npy"))
     assert named.metrics == apart.metrics == pytest.approx(result.metrics)
@@ -146,3 +147,26 @@ def test_a_number_has_its_loss_in_its_own_units_with_an_interval(tmp_path: Path)
     low, high = result.overall.interval or (0, 0)
     assert low < result.metrics["loss"] < high
     assert result.to_json()["loss_95"] == [low, high]
+
+
+def test_an_evaluated_site_has_the_figures_of_a_held_out_one(folder: Path, tmp_path: Path) -> None:
+    new = visits(80, seed=7).assign(hospital="ulm")
+    path = write(new, tmp_path / "ulm.csv")
+    trained = ff.load_model(folder)
+    result = trained.evaluate(path)
+    x, _ = trained.read(path)
+    y = torch.tensor([trained.classes.index(text) for text in new["died"]])
+    held_out = HeldOut(Domain("ulm", x, y), "classification", trained.model.spec, classes=trained.classes)
+    assert result.to_json()["site"] == held_out.measure_with_site([trained.model.state()])["site"]
+    sites = result.sites()
+    assert sites is not None
+    assert [column.heading for column in sites.columns][:4] == ["site", "rows", "events", "AUROC"]
+    assert [cell.text for cell in sites.rows[0]][:3] == ["all", "80", str(int(y.sum()))]
+
+
+def test_a_thin_site_says_why_it_has_no_calibration(folder: Path, tmp_path: Path) -> None:
+    new = visits(12, seed=7).assign(hospital="ulm")
+    sites = ff.evaluate(folder, write(new, tmp_path / "ulm.csv")).sites()
+    assert sites is not None
+    assert [cell.text for cell in sites.rows[0]][4:] == ["–", "–"]
+    assert any("calibration and net benefit need" in note for note in sites.notes)

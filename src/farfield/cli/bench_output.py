@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from farfield.cli.answer import print_answer
 from farfield.cli.console import messages, output
 from farfield.errors import UserError
 from farfield.records.bench_folder import BENCH
@@ -22,16 +23,10 @@ def print_result(result: BenchResult, page: Path, seconds: float) -> None:
     """Print the table, how much of the bench it is made of, and what failed."""
     output.print(result.results().render(output.width))
     there = result.sweep.completeness
-    print_provisional(result.sweep)
+    print_answer(result)
     plain(f"{there.done} runs in {seconds:.0f} s; report: {page}")
     for line in failure_lines(result.sweep):
         messages.print(f"[red]failed[/] {escape(line)}", highlight=False, soft_wrap=True)
-
-
-def print_provisional(sweep: Sweep) -> None:
-    """Say of an unfinished bench how much of it is there, in the words of its page."""
-    if sweep.completeness.sentence:
-        plain(sweep.completeness.sentence)
 
 
 def print_interrupted(folder: Path) -> None:
@@ -46,7 +41,7 @@ def print_interrupted(folder: Path) -> None:
             messages.print()
             if result.rows:
                 output.print(result.results().render(output.width))
-            print_provisional(result.sweep)
+            print_answer(result)
             plain(f"report: {page}")
     messages.print(
         f"\ninterrupted; what was done is in {folder}. To go on:\n  {_resume_command(folder)}",

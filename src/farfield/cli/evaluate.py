@@ -40,7 +40,7 @@ def evaluate(
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures to this file.")] = None,
 ) -> None:
-    """Measure a trained model on a labelled new site: accuracy with its 95 % interval, and every other metric.
+    """Measure a trained model on a labelled new site: every metric, the AUROC's interval, and calibration.
 
     MODEL is a folder that 'train' or 'server' wrote. DATA is labelled data of the kind that it was trained on: a table;
     a folder of images, class/*.png or domain/class/*.png; arrays, .npz with x and y, or .npy with --label FILE.npy.
@@ -52,3 +52,6 @@ def evaluate(
     if json_file is not None:
         result.json(json_file)
     output.print(result.table().render(output.width))
+    sites = result.sites()
+    if sites is not None:
+        output.print(sites.render(output.width))

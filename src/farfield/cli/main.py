@@ -48,7 +48,7 @@ COMMANDS = (
     (
         "evaluate",
         "farfield.cli.evaluate:evaluate",
-        "Measure a trained model on a labelled new site: accuracy with its 95 % interval, and every other metric.",
+        "Measure a trained model on a labelled new site: every metric, the AUROC's interval, and calibration.",
     ),
     ("report", "farfield.cli.report:report", "Write the report of a bench, finished or not, and print its table."),
     (

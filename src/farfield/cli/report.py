@@ -1,4 +1,4 @@
-"""`farfield report`: the page and the table of benches that were run before."""
+"""`farfield report`: the page, the tables and the figures of a bench that was run before, or of several together."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from farfield.cli.bench_output import print_provisional
+from farfield.cli.answer import print_answer
 from farfield.cli.console import output
 from farfield.cli.data_options import print_notes
 from farfield.cli.option_values import Metric
 from farfield.cli.output_file import check_output
+from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.report.comparison import compared
+from farfield.report.table_files import SUFFIXES
 from farfield.runs.bench import BenchResult
 
 #: The page of a comparison, in the current folder: it belongs to none of the benches.
@@ -27,7 +29,16 @@ def report(
     ],
     to: Annotated[
         Path | None,
-        typer.Option(help="Where to write the page; report.html in the folder, or comparison.html here."),
+        typer.Option(
+            help="Where to write the page; report.html in the folder, or comparison.html here. A file that ends with "
+            ".csv, .json, .md or .tex gets a table."
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Which table --to writes; results. A wrong name lists them all.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Write every figure as SVG and PNG into this folder.")
     ] = None,
     rule: Annotated[str | None, typer.Option(help="Selection rule of the printed table.")] = None,
     baseline: Annotated[
@@ -41,13 +52,24 @@ def report(
     Several benches of one task and data are put into one comparison, paired where their runs match.
     """
     check_output("--json", json_file)
+    wants_table = to is not None and to.suffix in SUFFIXES
+    if table is not None and not wants_table:
+        raise UserError(f"--table '{table}' needs --to with a file that ends with one of {', '.join(SUFFIXES)}")
+    if wants_table:
+        check_output("--to", to)
     result = BenchResult(compared([collect(folder, "report", metric) for folder in folders], baseline))
     if json_file is not None:
         result.json(json_file)
-    page = result.report(to if to is not None or len(folders) == 1 else COMPARISON)
+    if to is not None and wants_table:
+        written = f"table: {result.write_table(to, table, rule)}"
+    else:
+        written = f"report: {result.report(to if to is not None or len(folders) == 1 else COMPARISON)}"
+    drawn = [] if figures is None else result.figures(figures, rule)
     if len(folders) > 1:
         print_notes(result.sweep.plan["notes"])
     if result.rows:
         output.print(result.results(rule).render(output.width))
-    print_provisional(result.sweep)
-    output.print(f"report: {page}", highlight=False, soft_wrap=True)
+    print_answer(result, rule)
+    output.print(written, highlight=False, soft_wrap=True, markup=False)
+    if figures is not None:
+        output.print(f"figures: {len(drawn)} files in {figures}", highlight=False, soft_wrap=True, markup=False)

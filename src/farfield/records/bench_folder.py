@@ -17,6 +17,8 @@ BENCH = "bench.toml"
 FORMAT = 3
 #: The summary of the data that was read; a bench of an older version has none.
 DATA = "data.json"
+#: What the domains look like: small pictures, or the columns that shift most.
+EXAMPLES = "examples.json"
 #: The runs of the plan in their order, with their folders and rounds, for whoever watches.
 JOBS = "jobs.json"
 #: How the domains differ; a short bench has none.

@@ -8,6 +8,7 @@ from typing import Any
 from farfield.diagnose.data_summary import together
 from farfield.protocol.selection import RULES
 from farfield.report.collect import Sweep
+from farfield.report.diagnosis_section import diagnosis_doubts
 from farfield.report.formats import listed, metric_label, plural, public
 from farfield.report.result_table import ResultTable
 
@@ -30,6 +31,7 @@ def doubts(sweep: Sweep, table: ResultTable) -> list[str]:
     if sweep.plan.get("rows"):
         found.append(f"This is a quick look at {plural(int(sweep.plan['rows']), 'row')} of a larger task.")
     found += [public(note) for note in sweep.plan.get("notes", ()) if "leak" in note.lower()]
+    found += diagnosis_doubts(sweep)
     found += _imbalance(sweep, table)
     found += _few_rows(sweep, table)
     if 1 < len(table.domains) < FEW_DOMAINS:

@@ -26,6 +26,8 @@ class Measured:
     #: Rows of each class, and how many of them the model got right.
     counts: tuple[int, ...] = ()
     hits: tuple[int, ...] = ()
+    #: What a validation report says of a site (`protocol.site_figures`).
+    site: Mapping[str, Any] | None = None
 
     def to_json(self, classes: Sequence[str]) -> dict[str, Any]:
         first = "accuracy" if classes else "loss"
@@ -35,6 +37,7 @@ class Measured:
             "rows": self.rows,
             "metrics": {name: value if isfinite(value) else None for name, value in self.metrics.items()},
             f"{first}_95": None if self.interval is None else list(self.interval),
+            "site": self.site,
             "by_class": {
                 name: {"rows": rows, "recall": right / rows if rows else None} for name, rows, right in by_class
             },

@@ -56,7 +56,7 @@ def findings(sweep: Sweep, table: ResultTable) -> list[str]:
 def answer(sweep: Sweep, table: ResultTable) -> Answer:
     """Answer both questions from the result table of one rule and one metric."""
     if not sweep.rows:
-        return Answer(("No run has finished, so there is nothing to report yet.",))
+        return Answer(("No run has finished, so there is nothing to report yet.",), doubts=tuple(gaps(sweep)))
     complete = [line for line in table.lines if line.complete]
     candidates = [line for line in complete if not line.reference]
     if not complete:

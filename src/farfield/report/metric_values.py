@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from farfield.algorithms import method, names
@@ -69,12 +69,15 @@ def metric_values(sweep: Sweep, rule: str, metric: str) -> Values:
     return values
 
 
-def source_values(sweep: Sweep, rule: str, metric: str, figures: str) -> Values:
-    """The same on the sources' validation rows; `figures` is 'validation' or 'participating'."""
+def source_values(sweep: Sweep, rule: str, metric: str, figures: str, domains: Collection[str]) -> Values:
+    """The same on the sources' validation rows, of runs that hold out `domains`.
+
+    `figures` is 'validation' or 'participating'.
+    """
     values: Values = {name: {} for name in sweep.plan["algorithms"]}
     for row in sweep.rows:
         value = row["selection"].get(rule, {}).get(figures, {}).get(metric)
-        if value is not None:
+        if value is not None and row["held_out"] in domains:
             values[row["algorithm"]][row["held_out"], row["seed"]] = float(value)
     return values
 

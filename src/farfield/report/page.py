@@ -20,7 +20,9 @@ from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic
 from farfield.report.collect import Sweep
 from farfield.report.data_table import data_grid
+from farfield.report.diagnosis_section import diagnosis_of, findings_shown
 from farfield.report.diagnostics import diagnostics_table
+from farfield.report.examples_section import column_grid, pictures, read_examples
 from farfield.report.figures import (
     Figure,
     available_metrics,
@@ -51,6 +53,7 @@ from farfield.report.settings_section import (
 )
 from farfield.report.sites import panels, site_grid
 from farfield.report.tables import cost_table, fairness_table, metric_table, result_table
+from farfield.report.tuning_section import trial_grid
 
 #: The parts of the page's script, in order.
 SCRIPTS = ("page.js", "tables.js", "switches.js", "hover.js", "downloads.js", "start.js")
@@ -91,6 +94,7 @@ def render_report(sweep: Sweep, today: date, metric: str | None = None) -> str:
     results = _result_grids(sweep, main, metrics)
     site_grids = {name: grid for name in plan["algorithms"] if (grid := site_grid(sweep, rule, name)) is not None}
     shown_site = found.recommended if found.recommended in site_grids else next(iter(site_grids), None)
+    seen, diagnosis = read_examples(sweep), diagnosis_of(sweep)
     script = _script()
     told = diagnostics_table(sweep)
     return environment.get_template("report.html.j2").render(
@@ -121,6 +125,11 @@ def render_report(sweep: Sweep, today: date, metric: str | None = None) -> str:
         cost=cost_table(sweep).grid,
         diagnostics=told.grid if told is not None else None,
         data=None if sweep.data is None else _data(sweep.data),
+        pictures=pictures(seen),
+        columns=column_grid(seen),
+        diagnosis=diagnosis,
+        shifts=[] if diagnosis is None else findings_shown(diagnosis),
+        trials=trial_grid(sweep),
         notes=[public(note) for note in folded(plan.get("notes", ()))],
         plan=plan_pairs(plan),
         model=model_pairs(plan["model"]),

@@ -88,7 +88,9 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
         if len(values[name]) < whole or len(of_baseline) < whole:
             differences[name] = replace(difference, verdict="too few to say")
             on_these[name] = replace(on_these[name], verdict="too few to say")
-    validation, participating = (source_values(sweep, rule, metric, of) for of in ("validation", "participating"))
+    validation, participating = (
+        source_values(sweep, rule, metric, of, held_out) for of in ("validation", "participating")
+    )
     own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
     prior = prior_values(sweep, rule, metric, held_out)
     over_prior = against_prior({a: v for a, v in values.items() if method_of[a] != PRIOR}, prior, metric)

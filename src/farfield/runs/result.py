@@ -8,10 +8,12 @@ from typing import Any
 from farfield.protocol.leading_metric import metric_named
 from farfield.records.atomic import write_json
 from farfield.report.collect import Sweep
+from farfield.report.figure_files import write_figures
 from farfield.report.findings import Answer, answer, main_rule
 from farfield.report.folded_notes import folded
 from farfield.report.grid import as_markdown
 from farfield.report.page import write_report
+from farfield.report.table_files import write_table
 from farfield.report.tables import ResultTable, result_table
 
 
@@ -53,6 +55,18 @@ class BenchResult:
         """Write the page; by default `report.html` in the bench's folder."""
         to = Path(path) if path is not None else self.folder / "report.html"
         return write_report(self.sweep, to, metric=self._metric(metric))
+
+    def answer(self, rule: str | None = None, metric: str | None = None) -> Answer:
+        """Which method to use, how well it will do at a new site, and what makes both doubtful."""
+        return answer(self.sweep, result_table(self.sweep, rule or main_rule(self.sweep.plan), self._metric(metric)))
+
+    def write_table(self, path: str | Path, name: str | None = None, rule: str | None = None) -> Path:
+        """Write a table as Markdown, LaTeX, CSV or JSON, by the suffix of `path`; the results if none is named."""
+        return write_table(self.sweep, Path(path), name, rule, self.metric)
+
+    def figures(self, folder: str | Path, rule: str | None = None) -> list[Path]:
+        """Write every figure of the report as SVG and PNG into a folder."""
+        return write_figures(self.sweep, Path(folder), rule, self.metric)
 
     def _metric(self, name: str | None) -> str:
         return self.metric if name is None else metric_named(self.sweep.plan["kind"], name)

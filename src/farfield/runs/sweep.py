@@ -22,11 +22,12 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, FAILURE, FORMAT, JOBS, TRACKERS
+from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
 from farfield.records.setting_text import readable
 from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
+from farfield.runs.examples import write_examples
 from farfield.runs.growing import additions, check_format, check_longer, conflict
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Progress
@@ -129,7 +130,7 @@ def _remove_sweep(out: Path) -> None:
     """
     for name in ("runs", TUNING, TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (BENCH, DATA, DIAGNOSIS, JOBS, "report.html"):
+    for name in (BENCH, DATA, DIAGNOSIS, EXAMPLES, JOBS, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 
@@ -156,6 +157,7 @@ def run_sweep(
     """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
     observer = observer or Silent()
     write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
+    write_examples(task, out)
     missing = missing_jobs(plan, task, out)
     jobs = list(plan.jobs(task))
     total = len(jobs)

@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from farfield.protocol.metrics import logit_metrics, regression_metrics
 from farfield.protocol.row_intervals import bootstrap_interval, wilson_interval
+from farfield.protocol.site_figures import classification_site, regression_site
 from farfield.records.atomic import write_json
+from farfield.report.evaluated_sites import evaluated_sites_grid
 from farfield.report.evaluation_table import EvaluationTable, Measured, evaluation_table
+from farfield.report.grid import Grid
 from farfield.trained.examples import ExamplesError
 from farfield.trained.labelled_examples import Labelled, Reader, Texts
 
@@ -42,6 +45,11 @@ class Evaluation:
 
     def table(self) -> EvaluationTable:
         return evaluation_table(self.kind, self.overall, self.domains, self.classes)
+
+    def sites(self) -> Grid | None:
+        """Support, ranking and calibration of each site and of all rows; None for more than two classes."""
+        lines = [*self.domains, self.overall]
+        return evaluated_sites_grid([(line.name, line.site) for line in lines if line.site is not None])
 
     def to_json(self) -> dict[str, Any]:
         named = {name: self.about[name] for name in ("task", "algorithm", "method", "round") if name in self.about}
@@ -89,7 +97,7 @@ def measure(trained: TrainedModel, data: Labelled) -> Evaluation:
     known, notes = _known(data, trained.classes)
     names = list(dict.fromkeys(data.domains[known]))
     rows_of = {name: np.flatnonzero(known & (data.domains == name)) for name in names}
-    outputs = [trained.raw_outputs(data.x[torch.from_numpy(rows)]).numpy() for rows in rows_of.values()]
+    outputs = [trained.scores(data.x[torch.from_numpy(rows)]).numpy() for rows in rows_of.values()]
     order = np.concatenate(list(rows_of.values()))
     truth = _truth(data.labels[order], trained.classes)
     measured, start = [], 0
@@ -141,14 +149,16 @@ def _truth(labels: Texts | NDArray[np.float64], classes: Sequence[str]) -> NDArr
 
 def _measured(name: str, outputs: NDArray[Any], truth: NDArray[Any], classes: Sequence[str]) -> Measured:
     if classes:
-        metrics = logit_metrics(outputs, truth)
-        predicted = outputs.argmax(axis=1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).astype(np.int64)
+        metrics, site = logit_metrics(outputs, truth), classification_site(outputs, truth, classes)
+        if outputs.shape[1] == 1:  # one logit: the other class has zero
+            outputs = np.hstack([np.zeros_like(outputs), outputs])
         counts = np.bincount(truth, minlength=len(classes))
-        hits = np.bincount(truth[predicted == truth], minlength=len(classes))
+        hits = np.bincount(truth[outputs.argmax(axis=1) == truth], minlength=len(classes))
         interval = wilson_interval(metrics["accuracy"], len(truth))
-        return Measured(name, len(truth), metrics, interval, tuple(counts.tolist()), tuple(hits.tolist()))
+        return Measured(name, len(truth), metrics, interval, tuple(counts.tolist()), tuple(hits.tolist()), site)
     guess = outputs.reshape(-1).astype(np.float64)
-    return Measured(name, len(truth), regression_metrics(guess, truth), bootstrap_interval(np.square(guess - truth)))
+    of_loss = bootstrap_interval(np.square(guess - truth))
+    return Measured(name, len(truth), regression_metrics(guess, truth), of_loss, site=regression_site(guess, truth))
 
 
 def _seen(names: Sequence[str], trained: TrainedModel) -> list[str]:

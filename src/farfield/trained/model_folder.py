@@ -66,11 +66,11 @@ class TrainedModel:
 
         Examples are what `read` gives; for a model with a preparation, `preparation.apply` makes them of raw rows.
         """
-        given = self.raw_outputs(x)
-        return probabilities(given) if self.classes else given
+        scores = self.scores(x)
+        return probabilities(scores) if self.classes else scores
 
-    def raw_outputs(self, x: Tensor) -> Tensor:
-        """Logits, which keep more digits than probabilities, or the predicted values of a regression."""
+    def scores(self, x: Tensor) -> Tensor:
+        """The logits of a classifier, or the predicted values of a regression, for examples."""
         if tuple(x.shape[1:]) != self.model.spec.input_shape:
             want = self.model.spec.input_shape
             raise PlanError(f"the model takes examples of shape {want}, and these have {tuple(x.shape[1:])}")
