@@ -47,10 +47,6 @@ class BenchResult:
     def results(self, rule: str | None = None, metric: str | None = None) -> ResultTable:
         return result_table(self.sweep, rule or self.sweep.plan["rules"][0], self._metric(metric))
 
-    def answer(self) -> Answer:
-        """Both answers in plain words: which method to use, and what a new site can expect."""
-        return answer(self.sweep, self.results(main_rule(self.sweep.plan)))
-
     def report(self, path: str | Path | None = None, metric: str | None = None) -> Path:
         """Write the page; by default `report.html` in the bench's folder."""
         to = Path(path) if path is not None else self.folder / "report.html"
