@@ -64,7 +64,7 @@ def _trains(algorithm: FedAvg, case: Case, clients: int, rounds: int) -> None:
     """Two rounds leave a finite model that has moved, and nothing went wrong at a client."""
     task = _task(case, clients)
     algorithm.rounds = rounds
-    spec = task.model.model_copy(update={"representation": algorithm.representation})
+    spec = algorithm.model_for(task.model)
     algorithm.check(spec, case.kind, 1 if algorithm.pooled else clients)
     partition = Partition(kind="pooled" if algorithm.pooled else "domain")
     chosen = task.domains[:-1]

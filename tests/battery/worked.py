@@ -58,7 +58,7 @@ def toy_domains() -> list[Domain]:
 
 def spec_for(algorithm: FedAvg) -> ModelSpec:
     """The toy's model with the representation that a method needs."""
-    return SPEC.model_copy(update={"representation": algorithm.representation})
+    return algorithm.model_for(SPEC)
 
 
 def cohorts(clients: int) -> list[list[int]]:

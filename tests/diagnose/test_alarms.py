@@ -9,7 +9,7 @@ import pytest
 
 import farfield as ff
 from farfield.algorithms.registry import method
-from farfield.diagnose.advice import METHODS
+from farfield.diagnose.advice import METHODS, conclusion, fitting, remedy
 from farfield.diagnose.diagnosis import diagnose
 from farfield.diagnose.finding import KINDS, Diagnosis
 from studies.diagnose_alarms import MADE, domain, none
@@ -46,6 +46,7 @@ def test_alike_domains_say_that_fedavg_is_enough_and_shifted_ones_name_methods()
     assert "class weights" in label.conclusion
     moved = found_in("feature shift")
     assert moved["feature shift"].methods == ("fedcir",)
+    assert "compare with fedcir, which makes representations alike" in moved["feature shift"].remedy
     assert "The features move and the concept does not" in moved.conclusion
     turned = found_in("gradient conflict")
     assert {"fedomg", "fediir", "fedloe-erm"} <= {m for f in turned.results for m in f.methods}
@@ -72,6 +73,10 @@ def test_a_regression_has_concept_shift_where_slopes_differ_and_none_where_only_
     other = diagnose(sites((1.0, 0.0, -1.0), (0.5, 0.5, 0.5)), quick=True)
     assert other["concept shift"].verdict == "alarm"
     assert other["gradient conflict"].verdict == "alarm"
+    # What does not support a regression is not spoken for.
+    named = {name for finding in other.results for name in finding.methods}
+    assert named
+    assert all(method(name).supports.regression is True for name in named)
 
 
 def test_a_shift_of_a_regressions_label_is_a_label_shift() -> None:
@@ -165,3 +170,11 @@ def test_many_domains_are_bounded_and_the_diagnosis_says_so() -> None:
     assert any("24 domains with the most rows of 170" in note and "14,365" in note for note in found.notes)
     assert len(found["label shift"].details["domains"]) == 170
     assert found.alarms == ()
+
+
+def test_methods_that_do_not_fit_are_not_spoken_for() -> None:
+    assert fitting("feature shift", "classification") == ("fedcir",)
+    assert fitting("feature shift", "regression") == ()  # FedCiR needs classes
+    assert "fedcir" not in remedy("feature shift", ())
+    told = conclusion({"feature shift": "alarm"}, {"feature shift": ()})
+    assert "no method here is made for that on this kind of task" in told

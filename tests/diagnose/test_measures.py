@@ -155,6 +155,8 @@ def test_rows_of_a_group_count_once_and_rows_outside_the_split_not_at_all() -> N
     assert [len(rows) for rows in sample.rows] == [20, 20]
     assert all(len(set((rows // 2).tolist())) == 20 for rows in sample.rows)
     assert any("one row of each group" in note for note in sample.notes)
+    few = ff.task_from_arrays("few", parts, group={"a": np.arange(40) // 2, "b": np.arange(40) // 5})
+    assert take_sample(few, rows=100, total=200, seed=0).domain_names == ["a"]  # 'b' has eight groups
 
 
 def test_images_are_reduced_to_few_pixels_and_components() -> None:
@@ -166,3 +168,13 @@ def test_images_are_reduced_to_few_pixels_and_components() -> None:
     assert sample.z.shape == (60, 40)
     assert sample.z.std(axis=0) == pytest.approx(np.ones(40), abs=0.05)
     assert sample.columns is None
+
+
+def test_values_that_are_not_finite_are_noted_and_taken_as_zero() -> None:
+    draw = np.random.default_rng(0)
+    images = {s: (draw.random((20, 1, 6, 6)).astype(np.float32), draw.integers(0, 2, 20)) for s in "ab"}
+    images["a"][0][3, 0, 2, 2] = np.nan
+    sample = take_sample(ff.task_from_arrays("images", images), rows=100, total=200, seed=0)
+    assert sample.notes == ("1 of the rows have values that are not finite; each is taken as 0",)
+    assert float(sample.inputs[3, 0, 2, 2]) == 0.0
+    assert np.isfinite(sample.z).all()

@@ -92,6 +92,8 @@ class FedAvg:
     fedavg_with_one_client: ClassVar[bool] = False
     #: One client with everybody's data instead of a federation: a reference, not a method.
     pooled: ClassVar[bool] = False
+    #: Whether there is anything to train; if not, one round with all clients is the whole method.
+    trains: ClassVar[bool] = True
     #: Whether training ends in one model for all; a method that keeps one model per client says False.
     one_model: ClassVar[bool] = True
     #: Whether the hooks of a step work on a stack of clients too. Not inherited: each class says it for its own hooks.
@@ -183,6 +185,13 @@ class FedAvg:
             raise AlgorithmError(f"{self.name}'s '{own[0]}' needs each client's update, and only their sum is sent")
         if self.params.weighting != "uniform":
             raise AlgorithmError(f"{self.name} sends only the sum of its updates: set weighting=uniform")
+
+    @classmethod
+    def model_for(cls, spec: ModelSpec) -> ModelSpec:
+        """Return the model that the method trains where others train `spec`."""
+        if cls.representation == spec.representation:
+            return spec
+        return spec.model_copy(update={"representation": cls.representation})
 
     def limits(self) -> Supports:
         """Return what the method supports with its settings: `supports`, unless a setting lifts a limit."""

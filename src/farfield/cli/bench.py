@@ -43,6 +43,7 @@ from farfield.runs.dry_run import dry_run
 from farfield.runs.engines import check_engine
 from farfield.runs.growing import bench_there, variants_asked
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, DEFAULT_SEEDS, Plan, folder_name
+from farfield.runs.references import REFERENCES
 from farfield.runs.settings import seed_numbers
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import tuning_lines
@@ -133,6 +134,16 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    references: Annotated[
+        str | None,
+        typer.Option(
+            help=f"References that stand in the table beside the methods. Default: {','.join(REFERENCES)}.",
+            show_default=False,
+        ),
+    ] = None,
+    no_references: Annotated[
+        bool, typer.Option("--no-references", help="The methods alone, without references beside them.")
+    ] = False,
     metric: Metric = None,
     tune: Tune = None,
     tune_by: TuneBy = None,
@@ -202,6 +213,8 @@ def bench(
     check_metric(metric)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
+    if no_references and references is not None:
+        raise UserError("--no-references takes none and --references names some; give one of the two")
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
@@ -218,6 +231,7 @@ def bench(
     name = presets.load(str(preset)).task if task is None and data is None else task
     given = {
         "algorithms": None if methods is None else parse_variants(methods),
+        "references": False if no_references else comma_list(references),
         "held_out": comma_list(held_out),
         "folds": folds,
         "seeds": None if seeds is None else seed_list(seeds),
@@ -240,7 +254,11 @@ def bench(
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
     there = bench_there(out) if resume and out is not None else None
     variants_asked(  # before data is read for them
-        there, chosen.options.get("algorithms"), chosen.settings, chosen.options.get("baseline")
+        there,
+        chosen.options.get("algorithms"),
+        chosen.settings,
+        chosen.options.get("baseline"),
+        chosen.options.get("references"),
     )
     options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
     loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
@@ -254,7 +272,8 @@ def bench(
     def ready(plan: Plan) -> None:
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         if not quiet:
-            for line in (_model_line(plan), _metric_line(plan), *tuning_lines(plan, loaded)):
+            left_out = [f"{label} is left out: {why}" for label, why in plan.left_out.items()]
+            for line in (_model_line(plan), _metric_line(plan), *left_out, *tuning_lines(plan, loaded)):
                 messages.print(line, highlight=False, soft_wrap=True, markup=False)
 
     if dry:

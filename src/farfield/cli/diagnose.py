@@ -26,7 +26,6 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.output_file import check_output
-from farfield.diagnose.advice import REMEDY
 from farfield.diagnose.diagnosis import diagnose as diagnose_task
 from farfield.diagnose.finding import Diagnosis, Finding
 from farfield.diagnose.page import NOTE, chance_text, page
@@ -111,7 +110,7 @@ def _print(found: Diagnosis) -> None:
 def _told(finding: Finding) -> str:
     if finding.verdict != "alarm":
         return finding.sentence
-    return f"{finding.sentence} {finding.meaning} What to do: {REMEDY[finding.kind]}."
+    return f"{finding.sentence} {finding.meaning} What to do: {finding.remedy}."
 
 
 def _value(value: float | None) -> str:

@@ -127,7 +127,7 @@ def show(
         output.print(presets.text_of(algorithm), highlight=False, markup=False, soft_wrap=True, end="")
         return
     client, servers = parts(algorithm)
-    layout = build_model(load(task).model.model_copy(update={"representation": client.representation}), 0).layout
+    layout = build_model(client.model_for(load(task).model), 0).layout
     output.print(f"[bold]{algorithm}[/]  {inspect.getdoc(client)}", highlight=False)
     for part in (client, *servers):
         output.print(f"  {part.name}: {part.paper or 'no paper'}", highlight=False)

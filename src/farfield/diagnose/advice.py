@@ -6,6 +6,10 @@ These are hints. A method that fits a finding can still lose to FedAvg on held-o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from farfield.models import ModelSpec
 
 MEANING = {
     "label shift": "The classes (or the values to predict) are not equally frequent in all domains. A model learns the "
@@ -35,19 +39,47 @@ METHODS: dict[str, tuple[str, ...]] = {
     "label leak": (),
 }
 
-REMEDY = {
+_REMEDY = {
     "label shift": "judge methods by a metric that class shares do not move (AUROC, balanced accuracy), weight the "
-    "classes, and compare with fedprox or scaffold, which hold local training near the shared model",
-    "feature shift": "compare with fedcir, which makes representations alike across domains given the class",
-    "concept shift": "compare with fediir, fedloe-erm or fedilc-fishr, which look for what holds in every domain",
-    "gradient conflict": "compare with fedomg (or fedilc-geometric), whose server looks for a direction that serves "
-    "every domain",
+    "classes",
+    "feature shift": "bring columns to common units where they differ in these",
+    "concept shift": "look for columns that mean something else from domain to domain",
+    "gradient conflict": "compare a model per domain (local-only) with the common one",
     "near-duplicates": "remove the copies, or keep rows that belong together in one domain, before any comparison",
     "domain leak": "look at the column; leave it out if it is an id, bring it to one unit if it is a measurement",
     "label leak": "look at the column; leave it out if it would not be known when the model is used",
 }
+_WHY = {
+    "fedprox": "hold local training near the shared model",
+    "fedcir": "makes representations alike across domains given the class",
+    "fediir": "look for what holds in every domain",
+    "fedomg": "look for a direction that serves every domain",
+}
+
+
 _SHIFTS = ("label shift", "feature shift", "concept shift", "gradient conflict")
 _DEFECTS = ("near-duplicates", "domain leak", "label leak")
+
+
+def fitting(kind: str, task: str, spec: ModelSpec | None = None, domains: int = 2) -> tuple[str, ...]:
+    """The methods that a finding speaks for and that can work with this kind of task and model."""
+    from farfield.algorithms.registry import method
+
+    found = []
+    for name in METHODS[kind]:
+        supports = method(name).supports
+        refused = getattr(supports, task) is not True if spec is None else supports.of_task(task, spec, domains, None)
+        found += [] if refused else [name]
+    return tuple(found)
+
+
+def remedy(kind: str, methods: Sequence[str]) -> str:
+    """What to do about a finding, with the methods to compare with."""
+    if not methods:
+        return _REMEDY[kind]
+    why = _WHY.get(methods[0])
+    named = methods[0] if len(methods) == 1 else f"{', '.join(methods[:-1])} or {methods[-1]}"
+    return f"{_REMEDY[kind]}, and compare with {named}{f', which {why}' if why else ''}"
 
 
 def conclusion(verdicts: Mapping[str, str], methods: Mapping[str, Sequence[str]]) -> str:
@@ -62,13 +94,16 @@ def conclusion(verdicts: Mapping[str, str], methods: Mapping[str, Sequence[str]]
     named = list(dict.fromkeys(name for kind in shifts for name in methods.get(kind, ())))
     if shifts == ["label shift"]:
         parts.append(
-            "Only the class shares differ: FedAvg is likely enough, judged by AUROC or balanced accuracy; class "
+            "Only the labels' shares differ: FedAvg is likely enough, judged by a metric that they do not move; class "
             "weights, fedprox and scaffold are worth a comparison."
         )
+    elif shifts and not named:
+        verb = "rings" if len(shifts) == 1 else "ring"
+        parts.append(f"{_list(shifts).capitalize()} {verb}, and no method here is made for that on this kind of task.")
     elif shifts:
         verb = "speaks" if len(shifts) == 1 else "speak"
         parts.append(f"{_list(shifts).capitalize()} {verb} for comparing FedAvg with {_list(named)}.")
-        if "feature shift" in shifts and "concept shift" not in shifts and verdicts.get("concept shift") == "silent":
+        if "fedcir" in named and "concept shift" not in shifts and verdicts.get("concept shift") == "silent":
             parts.append("The features move and the concept does not: aligning representations (fedcir) fits best.")
     elif len(unknown) == len(_SHIFTS):
         parts.append("Nothing can be said of the shift between these domains.")

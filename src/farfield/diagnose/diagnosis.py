@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from farfield.diagnose.concept_shift import concept_shift
 from farfield.diagnose.duplicates import near_duplicates
 from farfield.diagnose.feature_shift import feature_shift
-from farfield.diagnose.finding import Diagnosis
+from farfield.diagnose.finding import Diagnosis, with_fitting_methods
 from farfield.diagnose.gradient_conflict import gradient_conflict
 from farfield.diagnose.label_shift import label_shift
 from farfield.diagnose.leaks import leaks
@@ -72,7 +72,7 @@ def diagnose(
         domains=task.domain_names,
         rows=sum(len(domain) for domain in task.domains),
         features=sample.features,
-        results=results,
+        results=with_fitting_methods(results, task.kind, task.model, len(task.domains)),
         notes=sample.notes,
         seed=seed,
         quick=quick,

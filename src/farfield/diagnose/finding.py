@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from farfield.diagnose.advice import conclusion
+from farfield.diagnose.advice import conclusion, fitting, remedy
 from farfield.errors import UserError
+from farfield.models import ModelSpec
 from farfield.tasks.task import TaskKind
 
 Kind = Literal[
@@ -51,6 +53,11 @@ class Finding(BaseModel):
     methods: tuple[str, ...] = ()
     #: What a picture needs: names and matrices.
     details: dict[str, Any] = {}
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, without a full stop."""
+        return remedy(self.kind, self.methods)
 
 
 class Diagnosis(BaseModel):
@@ -124,6 +131,15 @@ def chance_of(null: list[float], value: float, *, low: bool = False) -> float:
 def small(p: float, rings: bool) -> str:
     """What is added to a sentence whose number is beyond chance and yet no alarm."""
     return " This is beyond chance, and too little for an alarm." if p <= LEVEL and not rings else ""
+
+
+def with_fitting_methods(
+    results: Iterable[Finding], task: TaskKind, spec: ModelSpec | None = None, domains: int = 2
+) -> tuple[Finding, ...]:
+    """The findings, with those methods only that can work with the task."""
+    return tuple(
+        f.model_copy(update={"methods": fitting(f.kind, task, spec, domains)}) if f.methods else f for f in results
+    )
 
 
 def cannot_say(kind: Kind, measure: str, reason: str, meaning: str, **details: Any) -> Finding:

@@ -20,13 +20,23 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from farfield.diagnose.advice import MEANING, METHODS
-from farfield.diagnose.finding import LEVEL, Diagnosis, Finding, Kind, cannot_say, chance_of, small
+from farfield.diagnose.finding import (
+    LEVEL,
+    Diagnosis,
+    Finding,
+    Kind,
+    cannot_say,
+    chance_of,
+    small,
+    with_fitting_methods,
+)
 from farfield.diagnose.gradient_conflict import cosines_to_others
 from farfield.diagnose.label_shift import share_distances
 from farfield.diagnose.shared_features import Floats
 from farfield.diagnose.site_moments import SiteMoments
 from farfield.math import proxy_a_distance
 from farfield.reproducibility.randomness import derive_seed
+from farfield.tasks.task import TaskKind
 
 DRAWS = 199
 #: For an alarm, beyond chance: of class shares; of the proxy A-distance; root mean square of a difference of log odds.
@@ -55,14 +65,15 @@ def diagnose_sites(
         ]
     without: tuple[Kind, ...] = ("near-duplicates", "domain leak", "label leak")
     results += [cannot_say(kind, "", "This needs rows, which stay at the sites.", MEANING[kind]) for kind in without]
+    kind: TaskKind = "classification" if classes else "regression"
     return Diagnosis(
         task=task,
-        kind="classification" if classes else "regression",
+        kind=kind,
         data=data,
         domains=tuple(names),
         rows=sum(site.rows for site in told),
         features=features,
-        results=tuple(results),
+        results=with_fitting_methods(results, kind, None, len(told)),
         notes=("from moments and linear heads that the sites told; a change of spread alone is not seen",),
         seed=seed,
     )

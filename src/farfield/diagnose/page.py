@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-from farfield.diagnose.advice import REMEDY
 from farfield.diagnose.figures import figure
 from farfield.diagnose.finding import LEVEL, Diagnosis, Finding
 
@@ -53,7 +52,7 @@ def section(finding: Finding) -> str:
         f"<p>{escape(finding.sentence)}{p}</p>",
         f'<div class="figure">{drawn}</div>' if drawn else "",
         f"<p>{'' if finding.verdict == 'alarm' else 'An alarm would mean: '}{escape(finding.meaning)}</p>",
-        f"<p>What to do: {escape(REMEDY[finding.kind])}.</p>" if finding.verdict == "alarm" else "",
+        f"<p>What to do: {escape(finding.remedy)}.</p>" if finding.verdict == "alarm" else "",
         "</section>",
     ]
     return "\n".join(part for part in parts if part)

@@ -106,6 +106,10 @@ def take_sample(task: Task, *, rows: int, total: int, seed: int) -> Sample:
     if task.preparation is not None and compared:
         fitted = task.preparation.fit([(d, torch.from_numpy(usable_rows(d))) for d in compared])
     inputs = _inputs(compared, chosen, fitted, task)
+    broken = int((~torch.isfinite(inputs.flatten(1))).any(dim=1).sum())
+    if broken:
+        notes.append(f"{broken} of the rows have values that are not finite; each is taken as 0")
+        inputs = inputs.nan_to_num(0.0, 0.0, 0.0)
     y = np.concatenate([d.y.numpy()[r] for d, r in zip(compared, chosen, strict=True)]) if compared else np.zeros(0)
     if task.kind == "regression":
         y = y.astype(np.float64)
@@ -119,7 +123,7 @@ def take_sample(task: Task, *, rows: int, total: int, seed: int) -> Sample:
 
 
 def _compared(task: Task, notes: list[str]) -> list[Domain]:
-    sizes = {domain.name: len(usable_rows(domain)) for domain in task.domains}
+    sizes = {domain.name: _independent_rows(domain) for domain in task.domains}
     large = [domain for domain in task.domains if sizes[domain.name] >= LEAST_ROWS]
     small = [domain.name for domain in task.domains if sizes[domain.name] < LEAST_ROWS]
     if small:
@@ -134,6 +138,12 @@ def _compared(task: Task, notes: list[str]) -> list[Domain]:
         )
         large = [domain for domain in large if domain.name in kept]
     return large
+
+
+def _independent_rows(domain: Domain) -> int:
+    """The number of usable rows, those of one group counted once."""
+    rows = usable_rows(domain)
+    return len(rows) if domain.groups is None else len(np.unique(domain.groups.numpy()[rows]))
 
 
 def _inputs(domains: list[Domain], rows: list[Ints], fitted: Fitted | None, task: Task) -> Tensor:

@@ -64,6 +64,10 @@ class Rows:
         parts = [rows for part, rows in self._parts if part.name == domain]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
+    def labels(self) -> Tensor:
+        """The labels of all rows, in order, without reading the rows."""
+        return torch.cat([domain.y[rows] for domain, rows in self._parts])
+
     def all(self) -> Batch:
         """Every example, in order."""
         if self._ends is not None:

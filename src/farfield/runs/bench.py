@@ -17,6 +17,7 @@ from farfield.runs.engines import check_engine, engine_named, open_engine
 from farfield.runs.estimate import estimate, is_long
 from farfield.runs.growing import bench_there, planned, variants_asked
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts
+from farfield.runs.references import Wanted
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights, seed_numbers
 from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, record_tuned, run_sweep
@@ -34,6 +35,7 @@ def bench(
     task: str | Task,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
     *,
+    references: Wanted | None = None,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
     seeds: int | Sequence[int] | None = None,
@@ -73,6 +75,8 @@ def bench(
 
     `algorithms` is a list of variants (or one): names, texts such as "fedprox:mu=0.1", `farfield.method(name, …)`,
     classes and instances of methods, and dicts that give labels: `{"weak": farfield.method("fedprox", mu=0.001)}`.
+    `references` puts `prior`, `erm`, `local-only` and `fedavg` beside them: True for all, False for none, or names. By
+    default a new bench has all of them, and one that is resumed those that it has.
     `held_out` and `rules` are lists of names, or one name. Domains that are held out together are one entry of
     `held_out`, "a+b" or a list; `folds` deals the held-out domains out to so many groups.
     `baseline` is the label or the method that differences are to: FedAvg by default, else the first variant.
@@ -100,7 +104,7 @@ def bench(
     if resume and out is None:
         raise UserError("resume needs out, the folder of the bench to go on with")
     there = bench_there(Path(out)) if resume and out is not None else None
-    variants = variants_asked(there, algorithms, settings, baseline)
+    variants = variants_asked(there, algorithms, settings, baseline, references)
     first = seed_numbers(DEFAULT_SEEDS if seeds is None else seeds)[0] if there is None else there["seeds"][0]
     tuning = read_request(tune, tune_by, tune_only, seed=first)
     if tuning is not None:
@@ -111,6 +115,7 @@ def bench(
     task = open_task(task, features=features, image_size=image_size)
     options: dict[str, Any] = {
         "algorithms": None if algorithms is None else variants,
+        "references": references,
         "held_out": held_out,
         "folds": folds,
         "seeds": seeds,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from farfield.algorithms import AlgorithmError, FedAvg, Misfit, method
+from farfield.algorithms import AlgorithmError, FedAvg, Misfit
+from farfield.runs.references import is_reference
 from farfield.runs.settings import PlanError
 from farfield.runs.variants import Variant
 
@@ -74,11 +75,6 @@ class Fit:
         if self.left_out and all(is_reference(variant.method) for variant in kept):
             reasons = ". ".join(self.left_out.values())
             raise PlanError(f"no method is left to compare, beside references. {reasons}")
-
-
-def is_reference(name: str) -> bool:
-    """Whether a method stands in a table to be compared with, not to be chosen."""
-    return "+" not in name and (name == FedAvg.name or method(name).family == "reference")
 
 
 def _check_representation(algorithm: FedAvg, given: Mapping[str, Any]) -> None:

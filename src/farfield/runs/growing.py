@@ -21,6 +21,7 @@ from farfield.records.run_files import CONFIG, RESULT
 from farfield.report.formats import listed, plural
 from farfield.runs.baseline import baseline_label
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
+from farfield.runs.references import Wanted, wanted, with_references
 from farfield.runs.settings import group_list, seed_numbers
 from farfield.runs.tuning.request import Tuning
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_values
@@ -51,6 +52,7 @@ class Growth:
             options["metric"] = self.there["metric"]
         if options.get("algorithms") is None:
             options["algorithms"] = variants_there(self.there)
+        options["references"] = wanted(options.get("references"), new=False)
         if options.get("tuning") is None and "tuning" in self.there:
             options["tuning"] = Tuning(**{**self.there["tuning"], "parameters": {}})
         options["baseline"] = None  # it may name a variant that is there, so it is read when all are known
@@ -107,6 +109,8 @@ class Growth:
     def _rounds_of(self, label: str, rounds: int) -> int:
         """Return how many rounds a method has that makes several in one of the others'."""
         before, of = self.there["rounds"], self.there["rounds_of"][label]
+        if of < before:
+            return int(of)  # there is nothing to train
         if of * rounds % before:
             raise RecordsError(
                 f"'{label}' has {of} rounds where the others have {before}, which gives no whole number for {rounds}; "
@@ -118,8 +122,9 @@ class Growth:
 def planned(task: Task, there: Mapping[str, Any] | None, options: Mapping[str, Any]) -> Plan:
     """Make the plan of a bench: a new one, or the one that is `there` with what the options ask for besides."""
     if there is None:
-        seeds = options.get("seeds")
-        return make_plan(task, **{**options, "seeds": DEFAULT_SEEDS if seeds is None else seeds})
+        seeds, references = options.get("seeds"), wanted(options.get("references"), new=True)
+        new = {"seeds": DEFAULT_SEEDS if seeds is None else seeds, "references": references}
+        return make_plan(task, **{**options, **new})
     growth = Growth(there, options)
     return growth.plan(make_plan(task, **growth.options(task)))
 
@@ -143,12 +148,14 @@ def variants_asked(
     algorithms: AnyVariant | Iterable[AnyVariant] | None,
     settings: Mapping[str, Any] | None,
     baseline: str | None,
+    references: Wanted | None = None,
 ) -> tuple[Variant, ...]:
     """Return the variants that are asked for, else those that are `there`; refuse what no data can make right."""
     before = () if there is None else variants_there(there)
     variants = check_variants(before if algorithms is None and before else algorithms, settings)
     labels = [variant.label for variant in variants]
-    baseline_label(baseline, (*(variant for variant in before if variant.label not in labels), *variants))
+    beside = with_references(variants, wanted(references, new=there is None))
+    baseline_label(baseline, (*(variant for variant in before if variant.label not in labels), *beside))
     return variants
 
 
@@ -235,7 +242,7 @@ def check_longer(before: Mapping[str, Any], plan: Plan) -> None:
                 f"rounds cannot become runs of {plan.rounds_of[label]}; choose another --out for a bench of "
                 f"{plan.rounds} rounds"
             )
-        if plan.every(label) != before["evaluate_every"] * rounds // before["rounds"]:
+        if plan.every(label) != max(1, before["evaluate_every"] * rounds // before["rounds"]):
             raise RecordsError(
                 f"'{label}' would be evaluated at other rounds than before; add a multiple of {before['rounds']} rounds"
             )

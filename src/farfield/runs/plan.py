@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from farfield.algorithms import AlgorithmError, FedAvg, build
+from farfield.algorithms import AlgorithmError, FedAvg, build, parts
 from farfield.models import ModelSpec
 from farfield.protocol.folds import Folds, held_out_folds, inner_units
 from farfield.protocol.leading_metric import leading_metric
@@ -24,6 +24,7 @@ from farfield.runs.plan_checks import (
     check_outline,
     validation_notes,
 )
+from farfield.runs.references import Wanted, with_references
 from farfield.runs.settings import (
     PlanError,
     SortedSettings,
@@ -149,7 +150,7 @@ class Plan(BaseModel):
 
     def every(self, label: str) -> int:
         """Rounds between evaluations of a variant: as many evaluations for all."""
-        return self.evaluate_every * self.rounds_of[label] // self.rounds
+        return max(1, self.evaluate_every * self.rounds_of[label] // self.rounds)
 
     def algorithm(self, label: str) -> FedAvg:
         """Build the method of a variant with its settings."""
@@ -167,9 +168,7 @@ class Plan(BaseModel):
     def spec_for(self, algorithm: FedAvg, schema: SourceSchema | None = None) -> ModelSpec:
         """The model with what this method needs of it, in the sizes of a run; without one, of all domains together."""
         model = self.model if schema is None else schema.spec(self.model, len(schema.numbers))
-        if algorithm.representation == "plain":
-            return model
-        return model.model_copy(update={"representation": algorithm.representation})
+        return algorithm.model_for(model)
 
     def job_config(self, job: Job, schema: SourceSchema | None = None) -> dict[str, Any]:
         """What one run's folder says of it."""
@@ -234,6 +233,7 @@ def make_plan(
     task: Task | TaskOutline,
     *,
     algorithms: AnyVariant | Iterable[AnyVariant] | None = None,
+    references: Wanted = False,
     held_out: str | Sequence[str | Sequence[str]] | None = None,
     folds: int | None = None,
     seeds: int | Sequence[int] = DEFAULT_SEEDS,
@@ -257,6 +257,7 @@ def make_plan(
     """Resolve defaults, apply settings, and refuse what cannot work. Raises PlanError, one sentence.
 
     An outline in place of a task gives the same plan without the checks that need rows; `equal_steps` needs them too.
+    `references` adds those of `prior`, `erm`, `local-only` and `fedavg` that are not among the algorithms.
     `baseline` is the label or the method of the variant that differences are to.
     `held_out` has domains, and groups that are held out together as "a+b" or lists; `folds` deals them out to so many.
     `all_train` holds nothing out: for a model that is put to use. `equal_steps` gives a method that makes one step per
@@ -266,7 +267,8 @@ def make_plan(
     rows = task if isinstance(task, Task) else None
     task = task.outline() if isinstance(task, Task) else task
     try:
-        variants = read_variants(DEFAULT_ALGORITHMS if algorithms is None else algorithms)
+        asked = read_variants(DEFAULT_ALGORITHMS if algorithms is None else algorithms)
+        variants = with_references(asked, references)
         settings = dict(settings or {})
         rules = name_list("rules", rules)
         domains: tuple[str, ...] = ()
@@ -280,7 +282,7 @@ def make_plan(
             raise PlanError("epochs given as communications say how many rounds there are; omit rounds")
         rounds = positive("rounds", rounds if rounds is not None else task.defaults.get("rounds", DEFAULT_ROUNDS))
         by_epochs = communications is not None
-        fit = Fit(variants)
+        fit = Fit(asked)
         resolved = fit.resolved(variants, lambda v: resolve(v.method, defaults, given[v.label], by_epochs))
         variants = tuple(v for v in variants if v.label in resolved)
         budget = local_epochs_in_all(communications, rounds)
@@ -302,7 +304,7 @@ def make_plan(
             folds=groups,
             seeds=seed_numbers(seeds),
             rounds=rounds,
-            rounds_of=dict.fromkeys(resolved, rounds),
+            rounds_of={v.label: rounds if parts(v.method)[0].trains else 1 for v in variants},
             partition=partition or ("split" if clients is not None else "domain"),
             clients=clients,
             cohort=cohort,
@@ -330,8 +332,8 @@ def make_plan(
             parameters = with_parameters(tuning, plan.variants, plan.settings, given, plan.metric)
             plan = plan.model_copy(update={"tuning": parameters})
         told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
-        told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found), *_idle_notes(plan, given))
-        told += untuned_notes(plan, given)
+        told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found))
+        told += (*_idle_notes(plan, asked, given), *untuned_notes(plan, given))
         plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:
             plan = _with_equal_steps(plan, rows, budget)
@@ -363,7 +365,7 @@ def _with_equal_steps(plan: Plan, task: Task | None, budget: Callable[[Any], int
         p = algorithm.params
         batches = -(-rows // p.batch_size) if p.batch_size else 1
         steps = plan.rounds * p.local_steps if p.local_steps else batches * budget(p)
-        rounds_of[name] = steps if algorithm.single_step else plan.rounds
+        rounds_of[name] = steps if algorithm.single_step else plan.rounds_of[name]
     return plan.model_copy(update={"rounds_of": rounds_of})
 
 
@@ -371,12 +373,16 @@ def _beaten_notes(found: SortedSettings) -> tuple[str, ...]:
     return tuple(f"{key} has no effect: {why}" for key, why in found.beaten.items())
 
 
-def _idle_notes(plan: Plan, given: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return a note per setting that was given and changes nothing with the others as they are."""
-    idle = {label: plan.algorithm(label).params.idle() for label in plan.algorithms}
+def _idle_notes(plan: Plan, asked: Sequence[Variant], given: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return a note per setting that was given and changes nothing with the others as they are.
+
+    Of references that nobody asked for, nobody expects that a setting of the others has an effect on them.
+    """
+    labels = [variant.label for variant in asked if variant.label in plan.algorithms]
+    idle = {label: plan.algorithm(label).params.idle() for label in labels}
     return tuple(
         f"{label}: {key} has no effect: {idle[label][key]}"
-        for label in plan.algorithms
+        for label in labels
         for key in given[label]
         if key in idle[label]
     )

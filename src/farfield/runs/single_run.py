@@ -97,7 +97,7 @@ def schedule_of(plan: Plan, job: Job, algorithm: FedAvg, checkpoint_every: int) 
         rounds=rounds,
         evaluate_every=plan.every(job.algorithm),
         checkpoint_every=max(1, checkpoint_every * rounds // plan.rounds),
-        cohort=None if algorithm.pooled else plan.cohort,
+        cohort=plan.cohort if algorithm.trains and not algorithm.pooled else None,
         kind=plan.kind,
         metric=plan.metric,
     )

@@ -82,10 +82,10 @@ def make_manifest(federation: FederationFile, *, schema: SiteSchema, spec: Model
     return Manifest(
         federation=federation.name,
         algorithm=federation.algorithm,
-        rounds=federation.rounds if federation.rounds is not None else _usual_rounds(defaults),
+        rounds=_rounds(federation, defaults) if client.trains else 1,
         settings=settings,
         seed=federation.seed,
-        model=None if spec is None else without_sizes(spec.model_dump(mode="json")),
+        model=None if spec is None else without_sizes(client.model_for(spec).model_dump(mode="json")),
         entries=tuple(entries),
     )
 
@@ -122,7 +122,7 @@ def _layout(client: type[FedAvg], spec: ModelSpec | None) -> Layout | None:
     if spec is None:
         return None
     # For sizes no pretrained weights have to be here.
-    return build_model(spec.model_copy(update={"representation": client.representation, "weights": "none"}), 0).layout
+    return build_model(client.model_for(spec).model_copy(update={"weights": "none"}), 0).layout
 
 
 def _defaults(schema: SiteSchema) -> Mapping[str, Any]:
@@ -134,10 +134,10 @@ def _defaults(schema: SiteSchema) -> Mapping[str, Any]:
     return folder.DEFAULTS if schema.form == "images" else table.DEFAULTS
 
 
-def _usual_rounds(defaults: Mapping[str, Any]) -> int:
+def _rounds(federation: FederationFile, defaults: Mapping[str, Any]) -> int:
     from farfield.runs.plan import DEFAULT_ROUNDS
 
-    return int(defaults.get("rounds", DEFAULT_ROUNDS))
+    return federation.rounds if federation.rounds is not None else int(defaults.get("rounds", DEFAULT_ROUNDS))
 
 
 def _settings(federation: FederationFile, defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class InProcessGrid:
 
 
 def spec_for(algorithm: FedAvg) -> ModelSpec:
-    return SPEC.model_copy(update={"representation": algorithm.representation})
+    return algorithm.model_for(SPEC)
 
 
 def over_grid(
