@@ -135,6 +135,16 @@ class Chromium:
         self._call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **common, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", **common)
 
+    def press_key(self, key: str, code: int, text: str = "") -> None:
+        """Press and release a key in the page, as a keyboard does."""
+        down = {"key": key, "code": key, "windowsVirtualKeyCode": code, **({"text": text} if text else {})}
+        self._call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **down)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
+    def point(self, x: float, y: float) -> None:
+        """Move the pointer to a place in the window."""
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
     def screenshot(self, whole: bool = True) -> bytes:
         """A PNG of the page, all of it or what the window shows."""
         return base64.b64decode(self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"])

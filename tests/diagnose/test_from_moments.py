@@ -14,10 +14,10 @@ import farfield as ff
 from farfield.diagnose.diagnosis import diagnose
 from farfield.diagnose.feature_shift import Folds, overlap_weights
 from farfield.diagnose.finding import Diagnosis
-from farfield.diagnose.from_moments import (
+from farfield.diagnose.from_moments import diagnose_sites
+from farfield.diagnose.moment_measures import (
     class_adjusted,
     class_gradient,
-    diagnose_sites,
     gaussian_proxy_a_distance,
     head_differences,
     heterogeneity,

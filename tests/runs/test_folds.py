@@ -9,10 +9,13 @@ import pytest
 
 import farfield as ff
 from farfield.errors import UserError
+from farfield.protocol.leave_one_out import source_domains
 from farfield.report.collect import collect
 from farfield.report.tables import cost_table, result_table
 from farfield.runs.plan import Job, make_plan
+from farfield.runs.plan_checks import check_against_rows
 from farfield.runs.run_data import run_data
+from farfield.tasks.clients.partition import Partition, make_clients
 from tests.toy import task
 
 OPTIONS: dict[str, Any] = {"seeds": 2, "rounds": 3}
@@ -95,3 +98,21 @@ def test_nested_selection_works_with_folds(tmp_path: Path) -> None:
     assert len(list((tmp_path / "b").rglob("result.json"))) == 3 + 3 * 2
     with pytest.raises(UserError, match="two folds at once and needs at least three"):
         make_plan(task(5), algorithms=["fedavg"], folds=2, rules=["leave-one-domain-out"])
+
+
+@pytest.mark.parametrize("held_out", [None, ["a+b", "c"], ["d"]])
+def test_clients_are_counted_once_for_all_folds_as_for_each(held_out: list[str] | None) -> None:
+    plan = make_plan(task(5), algorithms=["fedavg"], held_out=held_out, validation=0.3)
+    counted = check_against_rows(plan, task(5))
+    made = [
+        make_clients(
+            source_domains(task(5), plan.domains_of(fold)),
+            partition=Partition.parse("domain"),
+            validation=0.3,
+            seed=0,
+            kind="classification",
+        )
+        for fold in plan.fold_names
+    ]
+    assert counted.clients == {len(clients) for clients in made}
+    assert counted.validation_rows == min(int(clients.validation_sizes.sum()) for clients in made)

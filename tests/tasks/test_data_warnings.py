@@ -25,12 +25,12 @@ def test_a_clean_table_raises_no_doubt(tmp_path: Path) -> None:
 
 
 def test_two_spellings_of_a_class_or_a_domain_are_named_with_their_rows(tmp_path: Path) -> None:
-    frame = visits(60)
-    yes = frame.index[frame["died"] == "yes"]
-    frame.loc[yes[:4], "died"] = "Yes"
+    frame = visits(60).replace({"died": {"yes": "dead", "no": "alive"}})
+    dead = frame.index[frame["died"] == "dead"]
+    frame.loc[dead[:4], "died"] = "Dead"
     frame["hospital"] = frame["hospital"].replace({"north": "Zurich", "south": "zürich "})
     label, domain = (note for note in notes(frame, tmp_path) if "differ only in case" in note)
-    assert label.startswith(f"the label 'died' has 'Yes' (4 rows) and 'yes' ({len(yes) - 4} rows): they differ only")
+    assert label.startswith(f"the label 'died' has 'Dead' (4 rows) and 'dead' ({len(dead) - 4} rows): they differ only")
     assert domain.startswith("the domain 'hospital' has 'Zurich' (20 rows) and 'zürich' (20 rows): they differ only")
 
 

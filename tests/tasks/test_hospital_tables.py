@@ -491,3 +491,17 @@ def test_the_open_eicu_demo() -> None:
     assert task.model.input_shape[0] > 1000
     assert min(len(d) for d in task.domains[:20]) >= 16
     assert len(task.domain("other hospitals")) > 1000
+
+
+def test_inverted_labels_are_found_by_the_class_counts(folder: Path) -> None:
+    sick = {"cleveland": (303, 139), "hungarian": (294, 106), "switzerland": (123, 115), "va": (200, 149)}
+    frame = _heart(920)
+    frame["hospital"] = np.repeat(list(sick), [rows for rows, _ in sick.values()])
+    frame["num"] = np.concatenate([np.arange(rows) < ill for rows, ill in sick.values()]).astype(int)
+    frame.to_csv(folder / "heart_disease.csv", index=False)
+    assert check(data_set("heart-disease")).state == "good"
+    frame.assign(num=1 - frame["num"]).to_csv(folder / "heart_disease.csv", index=False)
+    checked = check(data_set("heart-disease"))
+    assert checked.state == "other"
+    assert checked.counts.startswith("labels differ: cleveland healthy 139, published 164; cleveland diseased 164, ")
+    assert checked.counts.endswith(" and 4 more")

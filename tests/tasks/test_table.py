@@ -277,7 +277,8 @@ def _file(tmp_path: Path, name: str, content: bytes) -> str:
         ("a.csv.gz", b"d,y,x\n1,2,3\n", "cannot be unpacked"),
         ("a.csv.gz", gzip.compress(b"d,y,x\n" + b"1,2,3\n" * 9000)[:-20], "cannot be"),
         ("a.parquet", b"d,y,x\n1,2,3\n", "is not a Parquet file"),
-        ("a.xlsx", b"PK", "save its sheet as CSV (UTF-8)"),
+        ("a.ods", b"PK", "save its sheet as CSV (UTF-8)"),
+        ("a.xlsx", b"PK", "is not a workbook that can be read"),
         ("a.csv", b"d,y,d \n1,2,3\n", "two columns named 'd'"),
     ],
 )

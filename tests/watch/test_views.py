@@ -73,6 +73,35 @@ def test_figures_are_those_of_the_records(bench: Path) -> None:
     assert [p[0] for p in state["curves"]["validation"][0]["points"]] == [2, 4]
 
 
+def test_validation_is_shown_in_the_metric_that_leads_and_left_out_where_it_is_undefined(bench: Path) -> None:
+    plan = (bench / "bench.toml").read_text()
+    assert plan.count('metric = "accuracy"') == 1
+    (bench / "bench.toml").write_text(plan.replace('metric = "accuracy"', 'metric = "auroc"'))
+    aurocs = {2: {"b": 0.5, "c": 0.7}, 4: {"b": 0.75, "c": None}}
+    for path in bench.glob("runs/*/*/seed-*/rounds.jsonl"):
+        rows = rows_of(path.parent)
+        for row in rows:
+            if "validation" in row:
+                row["validation"] = {d: {"loss": 1.0, "auroc": v} for d, v in aurocs[row["round"]].items()}
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    state = state_of(bench)
+    assert state["metric"] == "auroc"
+    assert state["curves"]["validation"][0]["points"] == [[2, pytest.approx(0.6)]]
+
+    for path in bench.glob("runs/*/*/seed-*/rounds.jsonl"):  # as an older version wrote them
+        path.write_text(path.read_text().replace('"auroc": ', '"accuracy": '))
+    assert state_of(bench)["metric"] == "accuracy"
+
+
+def test_a_regression_is_shown_by_the_root_of_its_mean_squared_error(bench: Path) -> None:
+    plan = (bench / "bench.toml").read_text().replace('metric = "accuracy"', 'metric = "rmse"')
+    (bench / "bench.toml").write_text(plan)
+    for path in bench.glob("runs/*/*/seed-*/rounds.jsonl"):
+        path.write_text('{"round": 1, "loss": 1.0, "validation": {"b": {"loss": 4.0}, "c": {"loss": 9.0}}}\n')
+    state = state_of(bench)
+    assert (state["metric"], state["curves"]["validation"][0]["points"]) == ("rmse", [[1, 2.5]])
+
+
 def test_target_rows_are_never_opened_and_no_look_is_counted(bench: Path) -> None:
     opened: list[str] = []
     watching = True
@@ -192,6 +221,23 @@ def test_a_list_of_runs_cannot_lead_out_of_the_folder(bench: Path) -> None:
     entry = {"algorithm": "x", "held_out": "a", "inner": None, "seed": 0, "rounds": 4, "folder": "../outside"}
     (bench / "jobs.json").write_text(json.dumps([entry]))
     assert state_of(bench)["rounds"]["done"] == 0
+
+
+def test_a_bench_that_tunes_first_says_how_many_trials_are_made(bench: Path) -> None:
+    shutil.rmtree(bench / "runs")
+    (bench / "jobs.json").unlink()
+    tuning = '\n[tuning]\ntrials = 5\n[tuning.parameters]\nfedavg = ["lr"]\nfedprox = ["lr", "mu"]\n'
+    with open(bench / "bench.toml", "a") as file:
+        file.write(tuning)
+    for number in (0, 1, 1):
+        trial = bench / "tuning" / "fedavg" / "a" / "trials.jsonl"
+        trial.parent.mkdir(parents=True, exist_ok=True)
+        append_row(trial, {"number": number, "algorithm": "fedavg"})
+    with sole_writer(bench, patience=0.0):
+        state = state_of(bench)
+    if sys.platform == "linux":
+        # Five trials for two methods and three held-out domains.
+        assert state["headline"].endswith("0 of 12 runs have ended. It is tuning first: 2 of 30 trials are made.")
 
 
 def test_a_fresh_bench_in_the_same_folder_is_shown_anew(bench: Path) -> None:

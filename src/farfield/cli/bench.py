@@ -17,11 +17,15 @@ from farfield.cli.data_options import (
     Data,
     DomainColumn,
     Drop,
+    DropMissingDomains,
     DropMissingLabels,
+    Encoding,
     Group,
     Kind,
     Label,
     LeastRows,
+    RowsOption,
+    Sheet,
     TableOptions,
     find_task,
     print_reading,
@@ -65,6 +69,10 @@ def bench(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
+    drop_missing_domains: DropMissingDomains = False,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    part_rows: RowsOption = None,
     algorithms: Annotated[
         list[str] | None,
         typer.Option(
@@ -260,8 +268,20 @@ def bench(
         chosen.options.get("baseline"),
         chosen.options.get("references"),
     )
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
-    loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings)
+    options = TableOptions(
+        label,
+        domain,
+        drop or (),
+        categorical or (),
+        drop_missing_labels,
+        least_rows,
+        group,
+        kind,
+        drop_missing_domains,
+        encoding,
+        sheet,
+    )
+    loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings, rows=part_rows)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()

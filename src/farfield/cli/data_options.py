@@ -26,8 +26,8 @@ Data = Annotated[
     Path | None,
     typer.Option(
         "--data",
-        help="Your own data in place of a task: a .csv, .tsv or .parquet file with --label and --domain, or a folder "
-        "of images domain/class/*.png.",
+        help="Your own data in place of a task: a .csv, .tsv, .xlsx or .parquet file with --label and --domain, or a "
+        "folder of images domain/class/*.png.",
         show_default=False,
     ),
 ]
@@ -66,6 +66,26 @@ DropMissingLabels = Annotated[
 LeastRows = Annotated[
     int | None, typer.Option("--least-rows", help="Leave out domains of the table with fewer rows.", show_default=False)
 ]
+DropMissingDomains = Annotated[
+    bool, typer.Option("--drop-missing-domains", help="Leave out rows of the table without a domain.")
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding", help="The encoding of a text file that is not UTF-8, such as cp1252.", show_default=False
+    ),
+]
+Sheet = Annotated[
+    str | None, typer.Option("--sheet", help="The sheet of an Excel file; the first by default.", show_default=False)
+]
+RowsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--rows",
+        help="Take about so many rows of a large task for a quick look, drawn by domain and class.",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -80,6 +100,9 @@ class TableOptions:
     least_rows: int | None = None
     group: str | None = None
     kind: TaskKind | None = None
+    drop_missing_domains: bool = False
+    encoding: str | None = None
+    sheet: str | None = None
 
     @property
     def given(self) -> list[str]:
@@ -92,6 +115,9 @@ class TableOptions:
             "--least-rows": self.least_rows,
             "--group": self.group,
             "--kind": self.kind,
+            "--drop-missing-domains": self.drop_missing_domains,
+            "--encoding": self.encoding,
+            "--sheet": self.sheet,
         }
         return [option for option, value in named.items() if value]
 
@@ -103,11 +129,15 @@ def find_task(
     features: str | None = None,
     image_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    rows: int | None = None,
 ) -> Task:
     """The task that was asked for. Its notes are not printed here: a mistake elsewhere is one sentence and no more.
 
-    `settings` are those of the run: a backbone without its weights is refused before images are decoded for it.
+    `settings` are those of the run: a backbone without its weights is refused before images are decoded for it. `rows`
+    takes a part of the task for a quick look.
     """
+    if rows is not None and rows < 1:
+        raise UserError(f"--rows {rows}: give a number over 0")
     if data is None:
         if options.given:
             raise UserError(f"{options.given[0]} is for a table of yours, which --data names")
@@ -115,18 +145,18 @@ def find_task(
             raise UserError("give a task (see 'farfield list tasks'), or your own data with --data")
         if describe(name).available:  # of what is missing, the data is told first
             check_weights(settings)
-        task = open_task(name, features=features, image_size=image_size)
+        task = open_task(name, features=features, image_size=image_size, rows=rows)
     elif name is not None:
         raise UserError(f"'{name}' is a task and --data names data of your own; give one of the two")
     elif data.is_dir():
         folder = _folder(data, options)
         check_weights(settings)
-        task = open_task(folder, features=features, image_size=image_size)
+        task = open_task(folder, features=features, image_size=image_size, rows=rows)
     elif features is not None or image_size is not None:
         option = "--features" if features is not None else "--image-size"
         raise UserError(f"'{data}' is a table; {option} is for images")
     else:
-        task = _table(data, options)
+        task = open_task(_table(data, options), rows=rows)
     return task
 
 
@@ -167,6 +197,9 @@ def _table(path: Path, options: TableOptions) -> Task:
         drop=options.drop,
         categorical=options.categorical,
         drop_missing_labels=options.drop_missing_labels,
+        drop_missing_domains=options.drop_missing_domains,
+        encoding=options.encoding,
+        sheet=options.sheet,
         least_rows=options.least_rows,
         group=options.group,
         kind=options.kind,

@@ -15,11 +15,15 @@ from farfield.cli.data_options import (
     Data,
     DomainColumn,
     Drop,
+    DropMissingDomains,
     DropMissingLabels,
+    Encoding,
     Group,
     Kind,
     Label,
     LeastRows,
+    RowsOption,
+    Sheet,
     TableOptions,
     find_task,
     print_notes,
@@ -45,6 +49,10 @@ def diagnose(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
+    drop_missing_domains: DropMissingDomains = False,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    part_rows: RowsOption = None,
     features: Features = None,
     image_size: ImageSize = None,
     quick: Annotated[bool, typer.Option("--quick", help="Look at fewer rows, as a bench does.")] = False,
@@ -60,8 +68,20 @@ def diagnose(
     """
     check_output("--json", json_file, [data])
     check_output("--to", to, [data])
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
-    loaded = find_task(task, data, options, features, image_size)
+    options = TableOptions(
+        label,
+        domain,
+        drop or (),
+        categorical or (),
+        drop_missing_labels,
+        least_rows,
+        group,
+        kind,
+        drop_missing_domains,
+        encoding,
+        sheet,
+    )
+    loaded = find_task(task, data, options, features, image_size, rows=part_rows)
     found = diagnose_task(loaded, quick=quick, seed=seed)
     print_notes([*loaded.notes, *found.notes])
     if json_file is not None:

@@ -18,11 +18,15 @@ from farfield.cli.data_options import (
     Data,
     DomainColumn,
     Drop,
+    DropMissingDomains,
     DropMissingLabels,
+    Encoding,
     Group,
     Kind,
     Label,
     LeastRows,
+    RowsOption,
+    Sheet,
     TableOptions,
     find_task,
     print_reading,
@@ -53,6 +57,10 @@ def train(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
+    drop_missing_domains: DropMissingDomains = False,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    part_rows: RowsOption = None,
     algorithms: Annotated[
         list[str] | None,
         typer.Option(
@@ -99,7 +107,19 @@ def train(
     for path in use_file or []:
         use(path)
     callbacks = make_trackers(track)
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
+    options = TableOptions(
+        label,
+        domain,
+        drop or (),
+        categorical or (),
+        drop_missing_labels,
+        least_rows,
+        group,
+        kind,
+        drop_missing_domains,
+        encoding,
+        sheet,
+    )
     given = parse_settings(settings or [])
     if from_bench is None and method is not None:
         raise UserError("--method names a method of the bench that --from gives; without it, use --algorithm")
@@ -114,7 +134,7 @@ def train(
         name = choice.task if task is None and data is None else task
         if data is None and name not in task_names():
             raise UserError(f"the bench in '{from_bench}' is of data of your own; give it again with --data")
-    loaded = find_task(name, data, options, features, image_size, given)
+    loaded = find_task(name, data, options, features, image_size, given, rows=part_rows)
     if choice is not None:
         choice.check_data(loaded)
         messages.print(choice.sentence, highlight=False, soft_wrap=True, markup=False)
@@ -158,6 +178,7 @@ def train(
     finally:
         bar.stop()
     others = {
+        "--rows": part_rows,
         "--algorithms": variant,
         "--features": features,
         "--image-size": image_size,
@@ -193,6 +214,9 @@ def _bench_command(task: str | None, data: Path | None, table: TableOptions, oth
         "--least-rows": table.least_rows,
         "--group": table.group,
         "--kind": table.kind,
+        "--drop-missing-domains": table.drop_missing_domains,
+        "--encoding": table.encoding,
+        "--sheet": table.sheet,
         **others,
     }
     for option, value in given.items():

@@ -17,11 +17,15 @@ from farfield.cli.data_options import (
     Data,
     DomainColumn,
     Drop,
+    DropMissingDomains,
     DropMissingLabels,
+    Encoding,
     Group,
     Kind,
     Label,
     LeastRows,
+    RowsOption,
+    Sheet,
     TableOptions,
     find_task,
     print_reading,
@@ -53,6 +57,10 @@ def tune(
     least_rows: LeastRows = None,
     group: Group = None,
     kind: Kind = None,
+    drop_missing_domains: DropMissingDomains = False,
+    encoding: Encoding = None,
+    sheet: Sheet = None,
+    part_rows: RowsOption = None,
     algorithms: Annotated[
         list[str] | None,
         typer.Option("--algorithms", "-a", help="Methods, as for bench. Default: fedavg.", show_default=False),
@@ -105,8 +113,20 @@ def tune(
         use(path)
     given = parse_settings(settings or [])
     variants = check_variants(parse_variants(",".join(algorithms or ["fedavg"])), given)  # before data is read for them
-    options = TableOptions(label, domain, drop or (), categorical or (), drop_missing_labels, least_rows, group, kind)
-    loaded = find_task(task, data, options, features, image_size, given)
+    options = TableOptions(
+        label,
+        domain,
+        drop or (),
+        categorical or (),
+        drop_missing_labels,
+        least_rows,
+        group,
+        kind,
+        drop_missing_domains,
+        encoding,
+        sheet,
+    )
+    loaded = find_task(task, data, options, features, image_size, given, rows=part_rows)
     name = f"tune-{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = out if out is not None else Path("runs") / name
 

@@ -32,9 +32,18 @@ from farfield.diagnose.finding import (
 )
 from farfield.diagnose.gradient_conflict import cosines_to_others
 from farfield.diagnose.label_shift import share_distances
+from farfield.diagnose.moment_measures import (
+    class_adjusted,
+    class_gradient,
+    gaussian_proxy_a_distance,
+    head_differences,
+    heterogeneity,
+    pooled,
+    regression_gradient,
+    slopes,
+)
 from farfield.diagnose.shared_features import Floats
 from farfield.diagnose.site_moments import SiteMoments
-from farfield.math import proxy_a_distance
 from farfield.reproducibility.randomness import derive_seed
 from farfield.tasks.task import TaskKind
 
@@ -43,7 +52,6 @@ DRAWS = 199
 LEAST_LABEL, LEAST_FEATURE, LEAST_CONCEPT = 0.05, 0.2, 0.5
 #: Of a regression: differences in standard deviations of the label.
 LEAST_MEAN, LEAST_SLOPES = 0.2, 0.1
-_RIDGE = 1e-3
 
 
 def diagnose_sites(
@@ -77,102 +85,6 @@ def diagnose_sites(
         notes=("from moments and linear heads that the sites told; a change of spread alone is not seen",),
         seed=seed,
     )
-
-
-def gaussian_proxy_a_distance(squared: float) -> float:
-    """The proxy A-distance of the best linear classifier between Gaussians at this squared Mahalanobis distance."""
-    from scipy.stats import norm
-
-    return proxy_a_distance(float(norm.cdf(-np.sqrt(max(squared, 0.0)) / 2)))
-
-
-def class_adjusted(
-    a: SiteMoments | Sequence[SiteMoments], b: SiteMoments | Sequence[SiteMoments], adjust: bool = True
-) -> tuple[float, float]:
-    """Squared Mahalanobis distance between two sets of sites, less what chance adds, and its p-value (Hotelling).
-
-    With `adjust`, classes weigh the same on both sides (as far as both have them).
-    """
-    from scipy.stats import f
-
-    left, right = _pooled(a), _pooled(b)
-    if adjust:
-        weights = left[0] * right[0] / np.maximum(left[0] + right[0], 1)
-        shares = [weights / max(weights.sum(), 1e-12)] * 2
-    else:
-        shares = [side[0] / side[0].sum() for side in (left, right)]
-    d = left[1].shape[1]
-    if min(share.sum() for share in shares) < 1e-9:
-        return 0.0, 1.0
-    means = [share @ side[1] for share, side in zip(shares, (left, right), strict=True)]
-    total = np.zeros((d, d))
-    sizes = []
-    for share, side, mean in zip(shares, (left, right), means, strict=True):
-        spread = side[1] - mean
-        total += (side[2] + (spread * share[:, None]).T @ spread) * side[0].sum()
-        used = share > 0
-        # The variance of a weighted mean, as if of so many rows.
-        sizes.append(1.0 / float((share[used] ** 2 / side[0][used]).sum()))
-    n, m = sizes
-    total /= left[0].sum() + right[0].sum()
-    within = np.linalg.inv(total + _RIDGE * np.trace(total) / d * np.eye(d) + 1e-12 * np.eye(d))
-    gap = means[0] - means[1]
-    squared = float(gap @ within @ gap)
-    freedom = n + m - d - 1
-    if freedom <= 0:
-        return 0.0, 1.0
-    hotelling = squared * n * m / (n + m)
-    p = float(f.sf(hotelling * freedom / (d * (n + m - 2)), d, freedom))
-    return max(squared - d * (1 / n + 1 / m), 0.0), p
-
-
-def _pooled(sites: SiteMoments | Sequence[SiteMoments]) -> tuple[Floats, Floats, Floats]:
-    """Counts, class means and scatter inside the classes of several sites together."""
-    told = [sites] if isinstance(sites, SiteMoments) else list(sites)
-    counts = np.array([site.counts for site in told], dtype=np.float64)
-    means = np.array([site.means for site in told])
-    together = counts.sum(axis=0)
-    mean = (counts[..., None] * means).sum(axis=0) / np.maximum(together, 1)[:, None]
-    scatter = sum(site.rows * np.asarray(site.scatter) for site in told)
-    gaps = means - mean
-    scatter = scatter + np.einsum("sc,scd,sce->de", counts, gaps, gaps)
-    return together, mean, np.asarray(scatter) / together.sum()
-
-
-def slopes(site: SiteMoments) -> tuple[Floats, Floats]:
-    """A head's coefficients but the intercepts, flat, and their covariance."""
-    head = np.asarray(site.head)
-    outputs, d = head.shape
-    covariance = np.linalg.inv(np.asarray(site.information)).reshape(outputs, d, outputs, d)
-    size = outputs * (d - 1)
-    return head[:, :-1].reshape(-1), covariance[:, :-1, :, :-1].reshape(size, size)
-
-
-def heterogeneity(estimates: Sequence[Floats], covariances: Sequence[Floats]) -> tuple[float, int]:
-    """Cochran's Q of several estimates of the same coefficients, and its degrees of freedom."""
-    precisions = [np.linalg.inv(covariance) for covariance in covariances]
-    weighted = sum(p @ e for p, e in zip(precisions, estimates, strict=True))
-    common = np.linalg.solve(np.sum(precisions, axis=0), weighted)
-    gaps = [estimate - common for estimate in estimates]
-    q = sum(float(gap @ precision @ gap) for gap, precision in zip(gaps, precisions, strict=True))
-    return q, (len(estimates) - 1) * len(common)
-
-
-def head_differences(told: Sequence[SiteMoments]) -> Floats:
-    """Root mean square difference of the logits of each pair of heads on common features, less what chance adds."""
-    _, means, scatter = _pooled(told)
-    counts = np.sum([site.counts for site in told], axis=0)
-    spread = means - counts @ means / counts.sum()
-    total = scatter + (spread * (counts / counts.sum())[:, None]).T @ spread
-    outputs = len(told[0].head)
-    metric = np.kron(np.eye(outputs), total) / outputs
-    known = [slopes(site) for site in told]
-    matrix = np.zeros((len(told), len(told)))
-    for a, (left, noise_left) in enumerate(known):
-        for b, (right, noise_right) in enumerate(known[:a]):
-            squared = (left - right) @ metric @ (left - right) - np.trace(metric @ (noise_left + noise_right))
-            matrix[a, b] = matrix[b, a] = np.sqrt(max(float(squared), 0.0))
-    return matrix
 
 
 def _label_shift(
@@ -274,7 +186,7 @@ def _concept_shift(names: list[str], told: list[SiteMoments], classes: bool) -> 
 def _gradient_conflict(names: list[str], told: list[SiteMoments], classes: bool, draw: np.random.Generator) -> Finding:
     measure = "lowest cosine of a site's gradient to the others' (−1 to 1)"
     if not classes:
-        vectors = np.stack([_regression_gradient(site) for site in told])
+        vectors = np.stack([regression_gradient(site) for site in told])
         noise = [slopes(site)[1] for site in told]
         common = np.mean([slopes(site)[0] for site in told], axis=0)
         null = []
@@ -285,7 +197,7 @@ def _gradient_conflict(names: list[str], told: list[SiteMoments], classes: bool,
             ]
             null.append(_lowest(np.stack(drawn)))
     else:
-        _, means, scatter = _pooled(told)
+        _, means, scatter = pooled(told)
         present = np.all([np.asarray(site.counts) > 0 for site in told], axis=0)
         if present.sum() < 2:
             reason = "Fewer than two classes are at every site."
@@ -319,18 +231,6 @@ def _gradient_conflict(names: list[str], told: list[SiteMoments], classes: bool,
         "spectrum": (spectrum / spectrum.sum()).tolist(),
     }
     return _finding("gradient conflict", p <= LEVEL and value < 0, measure, value, chance, p, sentence, details)
-
-
-def class_gradient(means: Floats) -> Floats:
-    """The class-balanced gradient of a linear softmax head at zero: (mean of the class means − mean of c)/C."""
-    gradient: Floats = (means.mean(axis=0) - means) / len(means)
-    return gradient.reshape(-1)
-
-
-def _regression_gradient(site: SiteMoments) -> Floats:
-    """Minus the covariance of features and label, which is scatter times slopes."""
-    gradient: Floats = -np.asarray(site.scatter) @ slopes(site)[0]
-    return gradient
 
 
 def _lowest(vectors: Floats) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -25,7 +25,14 @@ def held_out_curves(sweep: Sweep, metric: str | None = None) -> list[Series]:
 
 def validation_curves(sweep: Sweep, metric: str | None = None) -> list[Series]:
     """A metric on the source domains' validation data, every domain counting the same, by round."""
-    return _series(sweep, _validation, metric)
+    asked = metric or leading_metric(sweep.plan)
+    return all_validation_curves(sweep, [asked])[asked]
+
+
+def all_validation_curves(sweep: Sweep, metrics: Sequence[str]) -> dict[str, list[Series]]:
+    """The same for several metrics, in one pass over the rows."""
+    read = {id(curve): _validations(curve, metrics) for curve in sweep.curves}
+    return {metric: _series(sweep, lambda curve, of: read[id(curve)][of], metric) for metric in metrics}
 
 
 def difference_intervals(table: ResultTable) -> list[Interval]:
@@ -130,16 +137,26 @@ def _average(name: str, style: int, runs: dict[tuple[str, int], dict[int, float]
 
 
 def _held_out(curve: Curve, metric: str) -> dict[int, float]:
-    return _finite({r: value_in(metrics, metric) for r, metrics in curve.target})
+    if metric == "rmse":  # older records have its square alone
+        return _finite({r: value_in(metrics, metric) for r, metrics in curve.target})
+    return _finite({r: metrics.get(metric) for r, metrics in curve.target})
 
 
-def _validation(curve: Curve, metric: str) -> dict[int, float]:
-    by_round: dict[int, float | None] = {}
+def _validations(curve: Curve, metrics: Sequence[str]) -> dict[str, dict[int, float]]:
+    """The mean over source domains of each metric by round; a round where a domain lacks it has no mean."""
+    found: dict[str, dict[int, float]] = {metric: {} for metric in metrics}
     for row in curve.rounds:
-        values = [value_in(domain, metric) for domain in row.get("validation", {}).values()]
-        known = [value for value in values if value is not None]
-        by_round[row["round"]] = fmean(known) if known and len(known) == len(values) else None
-    return _finite(by_round)
+        domains = row.get("validation")
+        if not domains:
+            continue
+        for metric in metrics:
+            total = 0.0
+            for of in domains.values():
+                value = value_in(of, metric) if metric == "rmse" else of.get(metric)
+                total = math.nan if value is None else total + value
+            if math.isfinite(total):
+                found[metric][row["round"]] = total / len(domains)
+    return found
 
 
 def _finite(values: dict[int, float | None]) -> dict[int, float]:

@@ -11,11 +11,11 @@ from farfield.protocol.metrics import METRICS
 from farfield.protocol.new_site import Refusal
 from farfield.report.collect import Sweep
 from farfield.report.curves import (
+    all_validation_curves,
     cost_curves,
     difference_intervals,
     held_out_curves,
     prior_intervals,
-    validation_curves,
 )
 from farfield.report.formats import is_percent, metric_label, with_unit
 from farfield.report.metric_values import has_metric
@@ -61,10 +61,11 @@ def validated_metrics(sweep: Sweep) -> list[str]:
 def curve_figures(sweep: Sweep, metrics: Iterable[str]) -> list[Figure]:
     """Held-out domains and source validation by round, two figures per metric that both have."""
     kind, validated = sweep.plan["kind"], validated_metrics(sweep)
+    metrics = list(metrics)
+    of_sources = all_validation_curves(sweep, [metric for metric in metrics if metric in validated])
     figures = []
     for metric in metrics:
-        held_out = held_out_curves(sweep, metric)
-        sources = validation_curves(sweep, metric) if metric in validated else []
+        held_out, sources = held_out_curves(sweep, metric), of_sources.get(metric, [])
         # A regression's validation may be on the scale of training: never the same axis.
         shared = Range.of([held_out, sources]) if kind == "classification" else None
         for where, name, series in (

@@ -112,7 +112,10 @@ def _choice(
             f"({with_unit(table.metric, _mean(baseline))}) beyond chance."
         )
         rest = [line for line in better if line is not chosen]
-        too = f"{_named(rest)} {_are(rest)} better than {table.baseline_name} beyond chance too."
+        too = (
+            f"{_named(rest)} {_are(rest)} better than {table.baseline_name} beyond chance too; which of them is best "
+            "was not tested."
+        )
         return chosen, [first, *[too] * bool(rest), *_others(table, groups)]
     unclear = groups.get("too few to say", []) + groups.get("diverged", [])
     simple = f"{table.baseline_name} is the simplest choice"

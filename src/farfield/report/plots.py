@@ -110,8 +110,10 @@ def curves(
 
     root = canvas(WIDTH, height, title, _described(series, metric), identity)
     _y_axis(root, y, axis, WIDTH - right)
-    for tick in _x_ticks(first, last):
-        text(root, x(tick), bottom + 18, tick_label(tick, max(1, tick)), "middle", class_="tick")
+    ticks = _x_ticks(first, last)
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else 1.0
+    for tick in ticks:
+        text(root, x(tick), bottom + 18, tick_label(tick, step), "middle", class_="tick")
     text(root, (left + WIDTH - right) / 2, height - 8, x_label, "middle", class_="axis")
     text(root, 4, 14, y_label, class_="axis")
 

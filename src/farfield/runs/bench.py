@@ -53,6 +53,7 @@ def bench(
     deadline: float | None = None,
     features: str | None = None,
     image_size: int | None = None,
+    rows: int | None = None,
     settings: Mapping[str, Any] | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -83,7 +84,7 @@ def bench(
     `communications` splits the same local epochs into so many rounds, or synchronises after the epochs listed.
     `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
     `features="cached"` puts the features of a frozen backbone in the place of images; `image_size` decodes images at
-    another size than 64.
+    another size than 64. `rows` takes about so many rows of a large task, by domain and class, for a quick look.
     `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given). `resume` goes on with a bench that is there and adds the methods, seeds,
@@ -112,7 +113,7 @@ def bench(
     callbacks = check_callbacks(callbacks)
     if not isinstance(task, Task) or image_size is not None:  # else its images are decoded already
         check_weights(settings)
-    task = open_task(task, features=features, image_size=image_size)
+    task = open_task(task, features=features, image_size=image_size, rows=rows)
     options: dict[str, Any] = {
         "algorithms": None if algorithms is None else variants,
         "references": references,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,9 @@ from farfield.protocol.leave_one_out import source_domains
 from farfield.protocol.selection import LOOKS_AT_VALIDATION
 from farfield.runs.data_checks import check_rows
 from farfield.runs.settings import PlanError
-from farfield.tasks.clients.partition import Partition, make_clients
+from farfield.tasks.clients.partition import Clients, Partition, make_clients
 from farfield.tasks.outline import TaskOutline
-from farfield.tasks.task import Task
+from farfield.tasks.task import Domain, Task
 
 if TYPE_CHECKING:  # a plan is checked while it is made
     from farfield.runs.plan import Plan
@@ -62,27 +63,43 @@ def check_against_rows(plan: Plan, task: Task) -> Counted:
         raise PlanError("the rule 'leave-one-domain-out' holds out two domains at once and needs at least three")
     if nested and any(len(inner_units(task, plan.folds, fold)) < 2 for fold in plan.folds):
         raise PlanError("the rule 'leave-one-domain-out' holds out two folds at once and needs at least three")
-    for held_out in plan.fold_names or [None]:
-        made = make_clients(
-            source_domains(task, plan.domains_of(held_out)),
-            partition=Partition.parse(plan.partition),
-            clients=plan.clients,
-            validation=plan.validation,
-            seed=0,
-            kind=task.kind,
-        )
-        fewest = min(fewest, int(made.validation_sizes.sum()))
-        counts.add(len(made))
+    for held_out, (made, validating) in _clients_by_fold(plan, task).items():
+        fewest = min(fewest, validating)
+        counts.add(made)
         if nested and held_out is not None and plan.clients is None:
-            inner = len(made) - max(len(plan.domains_of(unit)) for unit in inner_units(task, plan.folds, held_out))
+            inner = made - max(len(plan.domains_of(unit)) for unit in inner_units(task, plan.folds, held_out))
             counts.add(inner)
             if plan.cohort is not None and plan.cohort > inner:
                 raise PlanError(
                     f"the rule 'leave-one-domain-out' trains inner runs with {inner} clients, too few for a cohort of "
                     f"{plan.cohort}"
                 )
-        _check_cohort(plan, len(made))
+        _check_cohort(plan, made)
     return Counted(frozenset(counts), fewest)
+
+
+def _clients_by_fold(plan: Plan, task: Task) -> dict[str | None, tuple[int, int]]:
+    """Return the number of clients and of validation rows of a run, by what it holds out."""
+
+    def made(domains: Sequence[Domain]) -> Clients:
+        return make_clients(
+            domains,
+            partition=Partition.parse(plan.partition),
+            clients=plan.clients,
+            validation=plan.validation,
+            seed=0,
+            kind=task.kind,
+        )
+
+    sources = {fold: source_domains(task, plan.domains_of(fold)) for fold in plan.fold_names or [None]}
+    if plan.partition == "domain" and plan.clients is None and len(sources) > 1:
+        # A client is a domain and splits its rows by itself: with 170 folds, once is enough for all of them.
+        rows = dict(zip(task.domain_names, made(task.domains).validation_sizes.tolist(), strict=True))
+        return {fold: (len(of), sum(int(rows[domain.name]) for domain in of)) for fold, of in sources.items()}
+    return {
+        fold: (len(clients), int(clients.validation_sizes.sum()))
+        for fold, clients in ((fold, made(of)) for fold, of in sources.items())
+    }
 
 
 def check_outline(plan: Plan, task: TaskOutline) -> Counted:

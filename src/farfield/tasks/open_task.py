@@ -18,15 +18,28 @@ from farfield.tasks.images.features import (
     ready_path,
     with_features,
 )
+from farfield.tasks.part_of_rows import part_of
 from farfield.tasks.task import Task
 from farfield.tasks.user_data.folder import at_size, listed, load_folder
 
 
-def open_task(task: str | Path | Task, *, features: str | None = None, image_size: int | None = None) -> Task:
+def open_task(
+    task: str | Path | Task,
+    *,
+    features: str | None = None,
+    image_size: int | None = None,
+    rows: int | None = None,
+) -> Task:
     """A task by name, by its folder of images or as it is: at another size, or as features of a frozen backbone.
 
     `features` is "cached" (the default backbone), "cached:resnet18", or "cached:FILE.npz" for features that are ready.
+    `rows` takes a part of it, by domain and class, for a quick look.
     """
+    whole = _whole(task, features, image_size)
+    return whole if rows is None else part_of(whole, rows)
+
+
+def _whole(task: str | Path | Task, features: str | None, image_size: int | None) -> Task:
     if features is None and image_size is None:
         return _opened(task)
     if features is not None and image_size is not None:

@@ -84,7 +84,7 @@ def run_settings(plan: Plan, job: Job) -> dict[str, str | int | float | bool]:
         "rounds": plan.rounds_of[job.algorithm],
         "partition": plan.partition,
         "data": plan.data,
-        **{f"settings.{name}": value for name, value in plan.settings[job.algorithm].items()},
+        **{f"settings.{name}": value for name, value in plan.settings_of(job).items()},
     }
     return {
         name: value if isinstance(value, str | int | float | bool) else json.dumps(value)

@@ -40,6 +40,7 @@ def train(
     metric: str | None = None,
     features: str | None = None,
     image_size: int | None = None,
+    rows: int | None = None,
     settings: Mapping[str, Any] | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -74,7 +75,7 @@ def train(
     variant = check_one_variant("fedavg" if algorithm is None else algorithm, settings)
     label = variant.label
     check_weights(settings)
-    task = open_task(task, features=features, image_size=image_size)
+    task = open_task(task, features=features, image_size=image_size, rows=rows)
     if choice is not None:
         choice.check_data(task)
     out = Path(out)

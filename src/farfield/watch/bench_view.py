@@ -14,6 +14,7 @@ from farfield.records.run_files import CONFIG
 from farfield.watch.liveness import TimeLeft, is_fresh, is_locked
 from farfield.watch.plan_file import metric_of, read_toml
 from farfield.watch.run_view import RunView
+from farfield.watch.trials_view import TrialsView, trials_asked
 
 #: The page that a finished bench has.
 REPORT = "report.html"
@@ -39,6 +40,7 @@ class BenchView:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._left = TimeLeft()
+        self._trials = TrialsView(folder)
         self._jobs: list[_Job] = []
         self._known: Any = None
         self._problem: str | None = None
@@ -88,7 +90,8 @@ class BenchView:
                 self._find_runs()
             return
         if self._known is not None and seen[0] != self._known[0]:
-            self._jobs, self._left = [], TimeLeft()  # the bench was replaced, or has grown
+            # The bench was replaced, or has grown.
+            self._jobs, self._left, self._trials = [], TimeLeft(), TrialsView(self.folder)
         self._known = seen
         self._plan, self._problem = read_toml(self.folder / BENCH)
         if seen[1] is None:
@@ -160,19 +163,28 @@ class BenchView:
         return {label: seconds[label] / rounds[label] for label in seconds if rounds[label]}
 
     def _metric_name(self) -> str:
-        metric, fallback = metric_of(self._plan)
-        shown = next((job.run.rows for job in self._jobs if job.run.validations), [])
-        return metric if metric == "rmse" or not shown or _has(shown, metric) else fallback
+        """Return the metric that validation is shown in: runs whose records lack the plan's use another."""
+        return next((job.run.metric for job in self._jobs if job.run.validations), metric_of(self._plan)[0])
 
     def _headline(self, status: str, ended: int, total: int, failed: int) -> str:
         problems = "" if not failed else f", {failed} of them failed" if ended > 1 else ", and failed"
         if status == "finished":
             return f"The bench has ended: {ended} of {total} runs{problems}."
         if status == "running":
-            return f"The bench is running: {ended} of {total} runs have ended{problems}."
+            return f"The bench is running: {ended} of {total} runs have ended{problems}.{self._tuning()}"
         return (
             f"Nobody is at work on this bench: {ended} of {total} runs have ended{problems}. To go on, give its "
             "command again with --resume."
+        )
+
+    def _tuning(self) -> str:
+        """Say how far the tuning is that comes before the runs."""
+        asked = trials_asked(self._plan)
+        made = self._trials.made() if asked else 0
+        return (
+            f" It is tuning first: {made} of {asked} trials are made."
+            if made < asked and not any(job.run.round for job in self._jobs)
+            else ""
         )
 
     def _methods(self, done: Mapping[str, int], of: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -243,12 +255,6 @@ def _line(job: _Job) -> dict[str, Any]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _has(rows: Sequence[Mapping[str, Any]], metric: str) -> bool:
-    evaluated = (row["validation"] for row in rows if isinstance(row.get("validation"), Mapping))
-    domains: Mapping[str, Any] = next(evaluated, {})
-    return any(isinstance(figures, Mapping) and figures.get(metric) is not None for figures in domains.values())
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:

@@ -17,11 +17,12 @@ from farfield.records.run_files import EVENTS, RESULT, ROUNDS
 class RunView:
     """Follows a run. Call `poll`, then read the attributes.
 
-    `metric` is what validation is shown in. A run whose rows do not have it is shown by `fallback`.
+    `metric` is what validation is shown in. A run whose rows do not have it is shown by `fallback`. The rows themselves
+    are kept with `keep_rows` only: a large bench has a hundred thousand.
     """
 
-    def __init__(self, path: Path, metric: str, fallback: str) -> None:
-        self.path, self.metric, self._fallback = path, metric, fallback
+    def __init__(self, path: Path, metric: str, fallback: str, keep_rows: bool = False) -> None:
+        self.path, self.metric, self._fallback, self._keep_rows = path, metric, fallback, keep_rows
         self.round = 0
         self.loss: float | None = None
         self.validation: float | None = None
@@ -72,7 +73,8 @@ class RunView:
         if not isinstance(number, int) or number <= self.round:
             return
         self.round = number
-        self.rows.append(row)
+        if self._keep_rows:
+            self.rows.append(row)
         self.loss = number_or_none(row.get("loss"))
         if self.loss is not None:
             self.losses.append((number, self.loss))
@@ -85,9 +87,9 @@ class RunView:
         """Return the mean over the source domains, each with the same weight; None if a domain has no figure."""
         if not isinstance(domains, Mapping) or not domains:
             return None
+        if self.metric != "rmse" and not any(isinstance(of, Mapping) and self.metric in of for of in domains.values()):
+            self.metric = self._fallback  # records of a version that did not write it, which no row of the run has
         values = [validation_figure(figures, self.metric) for figures in domains.values()]
-        if all(value is None for value in values):
-            values = [validation_figure(figures, self._fallback) for figures in domains.values()]
         numbers = [value for value in values if value is not None]
         return sum(numbers) / len(numbers) if len(numbers) == len(values) else None
 

@@ -66,7 +66,7 @@ class SingleView:
             "title": " · ".join(part for part in (str(self._config.get("task", "")), algorithm) if part),
             "headline": self._headline(status, made, rounds, failure),
             "note": NO_RESULTS if self.deployed and not done else "",
-            "metric": metric_of(self._config)[0],
+            "metric": metric_of(self._config)[0] if run is None else run.metric,
             "changed": changed or None,
             "left": None if left is None else max(1, round(left)),
             "rounds": {"done": made, "total": rounds},
@@ -86,7 +86,7 @@ class SingleView:
         if self._run is None and path.exists():
             self._config, self._problem = read_toml(path)
             if not self._problem:
-                self._run = RunView(self.folder / RUN, *metric_of(self._config))
+                self._run = RunView(self.folder / RUN, *metric_of(self._config), keep_rows=True)
 
     def _hear(self) -> None:
         """Read what is new in the log of a deployment."""

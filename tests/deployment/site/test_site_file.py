@@ -291,7 +291,7 @@ GOOD = {"name": "zurich", "data": "rows.csv", "label": "died"}
         ({"task": "rotated-digits", "domain": "31"}, "has no domain '31'; there are 0, 15, 30"),
         ({"task": "rotated-digits", "domain": "30", "label": "y"}, "key 'label': this is for data of the site's own"),
         ({**GOOD, "data": "none.csv"}, "key 'data': there is no file or folder"),
-        ({**GOOD, "data": "rows.xlsx"}, "key 'data': 'rows.xlsx' is a spreadsheet"),
+        ({**GOOD, "data": "rows.xlsx"}, "key 'data': 'rows.xlsx' is not a workbook that can be read"),
         ({**GOOD, "label": "dead"}, "key 'label': 'rows.csv' has no column 'dead'; "),
         ({**GOOD, "label": "Dieed"}, "did you mean 'died'? there are hospital, age, smokes, ward, pressure, died,"),
         ({"name": "zurich", "data": "rows.csv"}, "key 'label': missing; name the column of 'rows.csv' to predict"),

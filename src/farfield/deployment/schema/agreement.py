@@ -21,7 +21,9 @@ from farfield.tasks.user_data import folder
 from farfield.tasks.user_data.arrays import array_model
 from farfield.tasks.user_data.column_decision import Observed, all_levels, decide, in_order, label_kind, too_many
 from farfield.tasks.user_data.preparation import Column, TablePreparation
-from farfield.tasks.user_data.table import DEFAULTS, LEAST_ROWS, table_model
+from farfield.tasks.user_data.roles import LEAST_ROWS
+from farfield.tasks.user_data.table import DEFAULTS, table_model
+from farfield.tasks.user_data.yes_and_no import classes_in_order
 
 KINDS = {
     "number": "numbers",
@@ -254,7 +256,7 @@ def _agree_labels(sites: Mapping[str, TableSite]) -> tuple[TaskKind, tuple[str, 
             f"the label '{label}' has {len(levels)} classes in {rows} rows; a class needs several rows, so name "
             "another label column"
         )
-    return kind, levels
+    return kind, classes_in_order(levels)
 
 
 def check_classes(classes: Mapping[str, Sequence[str]], what: str) -> None:

@@ -1,4 +1,4 @@
-"""Is what lies in the data folder what it should be: checksums as recorded, counts as published."""
+"""Is what lies in the data folder what it should be: checksums as recorded, examples and classes as published."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 
 from farfield.errors import UserError
 from farfield.tasks.data_folder.checksums import compare, recorded
+from farfield.tasks.data_folder.class_counts import class_differences
 from farfield.tasks.data_folder.data_set import DataSet
 from farfield.tasks.data_folder.store import locate
+
+#: Classes whose counts differ that a line names before it counts the others.
+SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,14 @@ def check(known: DataSet) -> Checked:
     except UserError as error:
         return Checked(known.name, path, "damaged", checksums, str(error), {})
     state, counts = _counts(known, found)
+    if state == "good":
+        try:
+            differing = class_differences(known.name, path)
+        except UserError as error:
+            return Checked(known.name, path, "damaged", checksums, str(error), found)
+        if differing:
+            more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+            state, counts = "other", f"labels differ: {'; '.join(differing[:SHOWN])}{more}"
     return Checked(known.name, path, state if good else "damaged", checksums, counts, found)
 
 

@@ -33,12 +33,21 @@ ODD = {"date": "dates", "other": "cells that are neither numbers nor text"}
 
 
 def describe_columns(
-    frame: DataFrame, names: Sequence[str], categorical: Sequence[str]
+    frame: DataFrame, names: Sequence[str], categorical: Sequence[str], refused: Callable[[str], None] | None = None
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """The columns that a model can use, and a note for each that it cannot. `categorical` are never numbers."""
+    """The columns that a model can use, and a note for each that it cannot. `categorical` are never numbers.
+
+    `refused` is told of a column that must be mended, which is then left out; without it the first one is raised.
+    """
     columns, notes = [], []
     for name in names:
-        column, note = _describe(frame[name], name, name in categorical)
+        try:
+            column, note = _describe(frame[name], name, name in categorical)
+        except TableError as error:
+            if refused is None:
+                raise
+            refused(str(error))
+            continue
         if column is not None:
             columns.append(column)
         if note:

@@ -5,16 +5,22 @@ Nothing is changed here. Each doubt is a note that names the column and what to 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from farfield.tasks.user_data.column_decision import FEW_LEVELS
 from farfield.tasks.user_data.column_statistics import Matrix
 from farfield.tasks.user_data.columns import IDS_FROM
 from farfield.tasks.user_data.preparation import Column
 from farfield.tasks.user_data.table_file import rows_named
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 #: A column whose order tells two classes apart so well is worth a question (AUROC; rank correlation for a number).
 TELLS = 0.99
@@ -63,6 +69,48 @@ def small_notes(sizes: Mapping[str, int]) -> list[str]:
         f"domain {', '.join(shown)}{more}: held out, its accuracy is as coarse as that, and it weighs as much in the "
         "mean over domains as any other"
     ]
+
+
+def one_class_notes(alone: Mapping[str, tuple[str, int]]) -> list[str]:
+    """Domains of a single class, by name: the class and the rows."""
+    if not alone:
+        return []
+    shown = [f"'{name}' ('{only}' in all its {rows} rows)" for name, (only, rows) in list(alone.items())[:NAMED]]
+    rest = f": held out, {'its' if len(alone) == 1 else 'their'} accuracy says little and AUROC is not defined"
+    if len(alone) == 1:
+        only, rows = next(iter(alone.values()))
+        return [f"domain '{next(iter(alone))}' has one class only ('{only}' in all its {rows} rows){rest}"]
+    more = f" and {len(alone) - NAMED} more" if len(alone) > NAMED else ""
+    return [f"{len(alone)} domains have one class only, {', '.join(shown)}{more}{rest}"]
+
+
+#: Names of columns that say whose row it is.
+_WHO = re.compile(
+    r"(^|[^a-z])(patient|person|subject|participant|case|client|customer|animal|mrn|id|nr|no|key)([^a-z]|$)"
+)
+#: With so many rows per value on average, a value is a kind of thing rather than one of them.
+MOST_PER_VALUE = 20
+
+
+def patient_notes(frame: DataFrame, features: Sequence[str], categorical: Sequence[str]) -> list[str]:
+    """Columns that say whose row it is (a patient) and repeat: such rows should train or validate together."""
+    notes = []
+    for name in features:
+        column = frame[name].dropna()
+        values, rows = column.nunique(), len(column)
+        if name in categorical or rows < IDS_FROM or not FEW_LEVELS < values < rows or rows > MOST_PER_VALUE * values:
+            continue
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])|id$", lambda m: " " + m.group(), name).casefold()
+        texts = column.dtype.kind not in "biufM"
+        numbers = column.dtype.kind in "iu" or (column.dtype.kind == "f" and not bool((column % 1).any()))
+        if not _WHO.search(words) or not (texts or numbers):
+            continue
+        again = int(column.duplicated(keep=False).sum())
+        notes.append(
+            f"column '{name}' says whose row it is ({values} different values, {again} rows share one with another "
+            f"row): keep such rows together with --group '{name}', or leave it out with --drop '{name}'"
+        )
+    return notes
 
 
 def lacking_notes(present: Mapping[str, NDArray[np.int64]], classes: Sequence[str]) -> list[str]:

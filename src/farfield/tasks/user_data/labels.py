@@ -15,27 +15,42 @@ from farfield.tasks.user_data.column_decision import in_order, label_kind
 from farfield.tasks.user_data.column_statistics import Matrix
 from farfield.tasks.user_data.columns import as_levels, encode, levels_of, observe_label
 from farfield.tasks.user_data.preparation import Column
+from farfield.tasks.user_data.problems import Problems
 from farfield.tasks.user_data.table_file import READ_AS_MISSING, TableError, rows_named
+from farfield.tasks.user_data.yes_and_no import classes_in_order
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 
 def with_labels(
-    frame: DataFrame, label: str, drop_missing: bool, notes: list[str], option: str = "--drop-missing-labels"
+    frame: DataFrame,
+    label: str,
+    drop_missing: bool,
+    notes: list[str],
+    option: str = "--drop-missing-labels",
+    problems: Problems | None = None,
 ) -> DataFrame:
-    """The rows that have a label; `option` is what a user says to leave the others out."""
+    """The rows that have a label; `option` is what a user says to leave the others out.
+
+    Rows without one are refused at once, or noted in `problems` and left out.
+    """
     missing = frame.index[frame[label].isna()]
     if not len(missing):
         return frame
     if len(missing) == len(frame):
         raise TableError(f"the label column '{label}' has no values")
-    if not drop_missing:
-        raise TableError(
-            f"the label '{label}' is missing in {rows_named(missing)} (row 1 is the first below the header; missing is "
-            f"{READ_AS_MISSING}); fill it in, or leave such rows out with {option}"
-        )
-    notes.append(f"left out what has no label: {rows_named(missing)}")
+    if drop_missing:
+        notes.append(f"left out what has no label: {rows_named(missing)}")
+        return frame.drop(missing)
+    told = Problems() if problems is None else problems
+    told.add(
+        f"the label '{label}' is missing in {rows_named(missing)} (row 1 is the first below the header; missing is "
+        f"{READ_AS_MISSING}); fill it in, or leave such rows out with {option}",
+        option,
+    )
+    if problems is None:
+        told.refuse()
     return frame.drop(missing)
 
 
@@ -54,7 +69,7 @@ def read_labels(
         if y.min() == y.max():
             raise TableError(f"the label '{label}' has the value {y[0]:g} in every row; there is nothing to learn")
         return "regression", (), y
-    classes = levels_of(column)
+    classes = classes_in_order(levels_of(column))
     if len(classes) < 2:
         raise TableError(f"the label '{label}' has the value '{classes[0]}' in every row; there is nothing to learn")
     if len(classes) > 2 and 2 * len(classes) > len(column):

@@ -29,31 +29,33 @@ from farfield.tasks.user_data.data_warnings import (
     id_notes,
     lacking_notes,
     leak_notes,
+    one_class_notes,
+    patient_notes,
     small_notes,
     spelling_notes,
 )
 from farfield.tasks.user_data.groups import Codes, group_notes, groups_of_column
 from farfield.tasks.user_data.labels import read_labels, with_labels
 from farfield.tasks.user_data.preparation import Column, FittedTable, TablePreparation
+from farfield.tasks.user_data.problems import Problems
 from farfield.tasks.user_data.repeated_rows import copies_noted
+from farfield.tasks.user_data.roles import check_roles, with_domains
 from farfield.tasks.user_data.source_columns import TaskTable, cells_digest
 from farfield.tasks.user_data.table_file import (
     NOTES,
-    READ_AS_MISSING,
+    EncodingError,
     TableError,
-    need_columns,
     read_frame,
     refuse_twice,
     rows_named,
     table_name,
 )
 from farfield.tasks.user_data.text_cells import as_read
+from farfield.tasks.user_data.yes_and_no import alike_yes_and_no
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-#: A domain with fewer rows can hardly be trained on and validated, and says little when it is held out.
-LEAST_ROWS = 5
 #: One setting, chosen on validation rows of the source domains of all folds together. A domain that one fold holds out
 #: is a source in the others, so no domain of the tables used was kept out of the choice (docs/bring-your-own-data.md).
 HIDDEN = (32,)
@@ -71,20 +73,28 @@ def load_table(
     group: str | None = None,
     kind: TaskKind | None = None,
     drop_missing_labels: bool = False,
+    drop_missing_domains: bool = False,
     least_rows: int | None = None,
+    encoding: str | None = None,
+    sheet: str | None = None,
 ) -> Task:
-    """Read a table, a file or a data frame, as a task. Raises TableError, one sentence, for what cannot be used.
+    """Read a table, a file or a data frame, as a task. Raises TableError for what cannot be used, all of it at once.
 
     `drop` leaves columns out, `categorical` takes columns of numbers as categories. Text, true/false and few whole
     numbers make a label a class; `kind` overrules that. `least_rows` leaves smaller domains out instead of refusing.
-    `group` names a column (a patient): rows of one value train together or validate together.
+    `group` names a column (a patient): rows of one value train together or validate together. `encoding` is that of a
+    text file, UTF-8 unless said otherwise; `sheet` is that of an Excel workbook, the first unless said otherwise.
     """
     if not isinstance(path, str | Path):
         frame, file = _numbered_rows(path), "the data frame"
         name = name or "table"
     else:
         path = Path(path)
-        frame = read_frame(path, texts=[domain, *categorical, *([] if group is None else [group])])
+        texts = [domain, *categorical, *([] if group is None else [group])]
+        try:
+            frame = read_frame(path, texts=texts, encoding=encoding, sheet=sheet)
+        except EncodingError as error:
+            raise TableError(f"{error}{error.way_out}") from error
         file, name = f"'{path.name}'", name or table_name(path)
     try:
         return task_from_frame(
@@ -97,6 +107,7 @@ def load_table(
             group=group,
             kind=kind,
             drop_missing_labels=drop_missing_labels,
+            drop_missing_domains=drop_missing_domains,
             least_rows=least_rows,
             source=file.strip("'"),
         )
@@ -126,27 +137,40 @@ def task_from_frame(
     group: str | None = None,
     kind: TaskKind | None = None,
     drop_missing_labels: bool = False,
+    drop_missing_domains: bool = False,
     least_rows: int | None = None,
     source: str = "",
     description: str = "",
 ) -> Task:
     """The same from a data frame whose rows are numbered as messages shall count them."""
-    _check_roles(frame, label, domain, drop, categorical, group)
+    check_roles(frame, label, domain, drop, categorical, group)
+    problems = Problems()
     read_as: list[str] = frame.attrs.get(NOTES, [])
     notes = [note for note in read_as if not any(note.startswith(f"column '{name}' ") for name in drop)]
-    frame = with_labels(frame, label, drop_missing_labels, notes)
-    frame = as_read(_with_domains(frame, domain, least_rows, notes))
+    frame = with_labels(frame, label, drop_missing_labels, notes, problems=problems)
+    frame = with_domains(frame, domain, drop_missing_domains, least_rows, notes, problems)
+    if frame.empty:
+        problems.refuse()
+        raise TableError(f"no row is left that has a label '{label}' and a domain '{domain}'")
+    frame = as_read(frame)
     features = [column for column in frame.columns if column not in (label, domain, group, *drop)]
-    columns, left_out = describe_columns(frame, features, categorical)
+    columns, left_out = describe_columns(frame, features, categorical, problems.add)
     notes += left_out
-    if not columns:
+    if not columns and not problems:
         why = "".join(f"; {note}" for note in left_out[:3])
         raise TableError(f"no column is left to learn from beside the label '{label}' and the domain '{domain}'{why}")
-    kind, classes, y = read_labels(frame[label], label, kind, notes)
+    labels = alike_yes_and_no(frame[label], label, notes)
+    frame = frame.assign(**{label: labels})
+    read = problems.attempt(lambda: read_labels(labels, label, kind, notes))
     rows_of = _rows_by_domain(frame[domain])
     x = encode(frame, columns)
     ids = id_columns(x, columns, rows_of)
     notes += id_notes(ids, notes)
+    notes += patient_notes(frame, features, categorical) if group is None else []
+    if read is None:
+        problems.refuse(notes)
+        raise AssertionError("a label that cannot be read is a problem")
+    kind, classes, y = read
     notes += _spellings(frame, label, domain, classes)
     notes += _warnings(frame, columns, label, classes, y, rows_of)
     notes += leak_notes(x, columns, label, classes, y.numpy(), notes)
@@ -155,6 +179,7 @@ def task_from_frame(
     notes += small_notes({name: len(rows) for name, rows in rows_of.items()}) if classes else []
     notes += _repeated(frame, [c.name for c in columns if c.name not in ids], label, rows_of, list(ids))
     codes = None if group is None else _groups(frame[group], group, rows_of, notes)
+    problems.refuse(notes)
     domains = tuple(
         Domain(
             name,
@@ -200,49 +225,6 @@ def read_rows(path: str | Path, fitted: FittedTable) -> tuple[Tensor, tuple[str,
     return torch.from_numpy(raw), notes
 
 
-def _check_roles(
-    frame: DataFrame, label: str, domain: str, drop: Sequence[str], categorical: Sequence[str], group: str | None
-) -> None:
-    need_columns(frame, [label], "the label")
-    need_columns(frame, [domain], "the domain")
-    need_columns(frame, drop, "--drop")
-    need_columns(frame, categorical, "--categorical")
-    if label == domain:
-        raise TableError(f"'{label}' cannot be both the label and the domain")
-    if group is not None:
-        need_columns(frame, [group], "the group")
-        if group in (label, domain, *categorical):
-            raise TableError(f"'{group}' cannot be the group and something else as well")
-    for role, column in (("label", label), ("domain", domain)):
-        if column in drop:
-            raise TableError(f"'{column}' is the {role} and cannot be dropped as well")
-
-
-def _with_domains(frame: DataFrame, domain: str, least: int | None, notes: list[str]) -> DataFrame:
-    missing = frame.index[frame[domain].isna()]
-    if len(missing):
-        raise TableError(
-            f"the domain '{domain}' is missing in {rows_named(missing)} (row 1 is the first below the header; missing "
-            f"is {READ_AS_MISSING}); fill it in with a name, or remove these rows"
-        )
-    names = as_text(frame[domain])
-    sizes = names.value_counts()
-    small = sizes[sizes < (LEAST_ROWS if least is None else least)].sort_index()
-    if not len(small):
-        return frame
-    shown = ", ".join(f"'{name}' ({size})" for name, size in small.head(5).items())
-    shown += f" and {len(small) - 5} more" if len(small) > 5 else ""
-    if least is None:
-        raise TableError(
-            f"of {len(sizes)} domains of '{domain}', {len(small)} with fewer than {LEAST_ROWS} rows: {shown}; merge "
-            f"them in the file, name a coarser --domain, or leave them out with --least-rows {LEAST_ROWS}"
-        )
-    if len(small) == len(sizes):
-        raise TableError(f"no domain of '{domain}' has {least} rows; the largest has {sizes.max()}")
-    notes.append(f"left out {len(small)} of {len(sizes)} domains, with fewer than {least} rows: {shown}")
-    return frame[~names.isin(small.index)]
-
-
 def _rows_by_domain(column: Series) -> dict[str, np.ndarray]:
     texts = as_text(column).to_numpy()
     return {name: np.flatnonzero(texts == name) for name in in_order(texts)}
@@ -275,13 +257,8 @@ def _warnings(
     notes = []
     if classes:
         present = {name: np.unique(y.numpy()[rows]) for name, rows in rows_of.items()}
-        for name, rows in rows_of.items():
-            if len(present[name]) == 1:
-                only = classes[int(present[name][0])]
-                notes.append(
-                    f"domain '{name}' has one class only ('{only}' in all its {len(rows)} rows): held out, its "
-                    "accuracy says little and AUROC is not defined"
-                )
+        alone = {name: codes for name, codes in present.items() if len(codes) == 1}
+        notes += one_class_notes({name: (classes[int(c[0])], len(rows_of[name])) for name, c in alone.items()})
         notes += lacking_notes(present, classes)
         for column in columns:
             by_value = frame.groupby(column.name, observed=True)[label].nunique()

@@ -1,4 +1,4 @@
-"""Table files as data frames: CSV in any dialect, TSV and Parquet, by pandas. Every failure is a sentence."""
+"""Table files as data frames: CSV in any dialect, TSV, Excel and Parquet. Every failure is a sentence."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farfield.errors import UserError
+from farfield.tasks.user_data import workbook
 from farfield.tasks.user_data.text_cells import (
     CELLS,
     MISSING,
@@ -24,13 +25,14 @@ from farfield.tasks.user_data.text_cells import (
     decimal_commas,
     plain_numbers,
 )
+from farfield.tasks.user_data.text_encoding import DEFAULT, USUAL, known_encoding, working_encoding
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 TEXT = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
-SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
+READABLE = "a .csv, .csv.gz, .tsv, .xlsx or .parquet file"
 #: How much of a file is looked at to tell its separator.
 SAMPLE = 64 * 1024
 #: For messages about such a cell.
@@ -48,9 +50,17 @@ class TableError(UserError):
     """A table that cannot become a task as asked, in one sentence."""
 
 
+class EncodingError(TableError):
+    """A text file that is in another encoding. `way_out` says which, for whoever can name it."""
+
+    def __init__(self, message: str, way_out: str = "") -> None:
+        super().__init__(message)
+        self.way_out = way_out
+
+
 def is_table(path: Path) -> bool:
     """Whether a file's name says that it is a table."""
-    return _suffix(path) in (*TEXT, *PARQUET)
+    return _suffix(path) in (*TEXT, *PARQUET, *workbook.READ)
 
 
 def table_name(path: Path) -> str:
@@ -59,31 +69,71 @@ def table_name(path: Path) -> str:
     return name.removesuffix(_suffix(path)) or name
 
 
-def read_frame(path: Path, texts: Sequence[str] = ()) -> DataFrame:
+def read_frame(
+    path: Path, texts: Sequence[str] = (), *, encoding: str | None = None, sheet: str | None = None
+) -> DataFrame:
     """The file's rows, with columns named by text and rows numbered from 1, as the messages count them.
 
-    Columns in `texts` are names and stay as they are written in a text file: 007 is not 7.
+    Columns in `texts` are names and stay as they are written in a text file: 007 is not 7. A text file is UTF-8 unless
+    `encoding` names another; of a workbook the first sheet is read unless `sheet` names another.
     """
     path = Path(path)
     if path.is_dir():
-        raise TableError(f"'{path}' is a folder, not a table; give a .csv, .tsv or .parquet file")
+        raise TableError(f"'{path}' is a folder, not a table; give {READABLE}")
     if not path.is_file():
         raise TableError(f"there is no file '{path}'")
-    if _suffix(path) in SHEETS:
+    suffix = _suffix(path)
+    if suffix in workbook.NOT_READ:
         raise TableError(
-            f"'{path.name}' is a spreadsheet, which is not read here; save its sheet as CSV (UTF-8) and give that file"
+            f"'{path.name}' is a spreadsheet of a kind that is not read here; save it as .xlsx, or save its sheet "
+            "as CSV (UTF-8), and give that file"
         )
     if not is_table(path):
-        raise TableError(f"'{path.name}' is no table that can be read; give a .csv, .csv.gz, .tsv or .parquet file")
+        raise TableError(f"'{path.name}' is no table that can be read; give {READABLE}")
     if path.stat().st_size == 0:
         raise TableError(f"'{path.name}' is empty")
-    frame = _parquet(path) if _suffix(path) in PARQUET else _text(path, texts)
+    for option, value, kinds in (("--encoding", encoding, TEXT), ("--sheet", sheet, workbook.READ)):
+        if value is not None and suffix not in kinds:
+            raise TableError(f"{option} is for {' and '.join(kinds)} files, and '{path.name}' is none")
+    notes: list[str] = []
+    if suffix in workbook.READ:
+        try:
+            frame, notes = workbook.read_sheet(path, sheet)
+        except workbook.WorkbookError as error:
+            raise TableError(str(error)) from error
+    else:
+        frame = _parquet(path) if suffix in PARQUET else _text(path, texts, _encoding_named(encoding))
+        frame.index = range(1, len(frame) + 1)
     frame.columns = [str(name).strip() for name in frame.columns]
     refuse_twice(f"'{path.name}'", frame.columns)
     if frame.empty:
         raise TableError(f"'{path.name}' has a header and no rows")
-    frame.index = range(1, len(frame) + 1)
+    frame.attrs[NOTES] = [*notes, *frame.attrs.get(NOTES, [])]
     return frame
+
+
+def _encoding_named(name: str | None) -> str:
+    if name is None:
+        return DEFAULT
+    found = known_encoding(name)
+    if found is None:
+        raise TableError(f"there is no encoding '{name}'; usual ones are utf-8, {', '.join(USUAL)} and utf-16")
+    return found
+
+
+def _other_encoding(path: Path, encoding: str) -> EncodingError:
+    """What to say of a text file whose bytes are not of this encoding."""
+    if encoding != DEFAULT:
+        return EncodingError(f"'{path.name}' is not text in the encoding '{encoding}'; name another, or omit it")
+    works = working_encoding(path)
+    if works is None:
+        return EncodingError(f"'{path.name}' is not UTF-8 text; save it as CSV in UTF-8")
+    name, word = works
+    what = "UTF-16 text" if name == "utf-16" else "not UTF-8 text"
+    shown = f", in which '{word}' stands there" if word else ""
+    return EncodingError(
+        f"'{path.name}' is {what}; save it as CSV in UTF-8", f", or read it with --encoding {name}{shown}"
+    )
 
 
 def need_columns(frame: DataFrame, wanted: Sequence[str], what: str) -> None:
@@ -135,14 +185,14 @@ def _parquet(path: Path) -> DataFrame:
         raise TableError(f"'{path.name}' is not a Parquet file that can be read: {_first_line(error)}") from error
 
 
-def _text(path: Path, texts: Sequence[str]) -> DataFrame:
+def _text(path: Path, texts: Sequence[str], encoding: str) -> DataFrame:
     import pandas as pd
 
-    sample = _sample(path)
+    sample = _sample(path, encoding)
     separator = _separator(path, sample)
     options: dict[str, Any] = {
         "sep": separator,
-        "encoding": "utf-8-sig",
+        "encoding": encoding,
         "na_values": MISSING,
         "low_memory": False,
         "skipinitialspace": True,
@@ -164,8 +214,8 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
             frame.attrs[NOTES] = [*([commas] if commas else []), *zeros]
             text = [str(name).strip() for name in frame.columns if frame[name].dtype.kind not in "biufM"]
             frame.attrs[CELLS] = TextCells(tuple(name for name in text if name not in texts), separator, rows)
-    except UnicodeDecodeError as error:
-        raise TableError(f"'{path.name}' is not UTF-8 text; save it as CSV in UTF-8") from error
+    except UnicodeError as error:
+        raise _other_encoding(path, encoding) from error
     except pd.errors.EmptyDataError as error:
         raise TableError(f"'{path.name}' has no columns") from error
     except pd.errors.ParserWarning as error:
@@ -185,7 +235,7 @@ def _text(path: Path, texts: Sequence[str]) -> DataFrame:
     return frame
 
 
-def _sample(path: Path) -> str:
+def _sample(path: Path, encoding: str) -> str:
     """The beginning of the file, without a last line that may be cut."""
     packed = path.name.lower().endswith(".gz")
     try:
@@ -193,11 +243,11 @@ def _sample(path: Path) -> str:
             data: bytes = file.read(SAMPLE)
     except (OSError, EOFError, zlib.error) as error:
         raise TableError(f"'{path.name}' cannot be unpacked: {error}") from error
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise TableError(f"'{path.name}' is UTF-16 text; save it as CSV in UTF-8")
-    if b"\0" in data:
-        raise TableError(f"'{path.name}' is not text, so it is no CSV; give a .csv, .tsv or .parquet file")
-    return data.decode("utf-8-sig", errors="replace")
+    if encoding == DEFAULT and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _other_encoding(path, encoding)
+    if encoding == DEFAULT and b"\0" in data:
+        raise TableError(f"'{path.name}' is not text, so it is no CSV; give {READABLE}")
+    return data.decode(encoding, errors="replace")
 
 
 def _separator(path: Path, sample: str) -> str:
