@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from farfield.models import ModelSpec
     from farfield.runs.bench import bench
     from farfield.runs.callbacks import Callback
+    from farfield.runs.grid.sweep import SweepResult, sweep
     from farfield.runs.result import BenchResult
     from farfield.runs.tuning.tune import TuningResult, tune
     from farfield.runs.variants import method
@@ -37,6 +38,7 @@ _DEFINED_IN = {
     "Evaluation": "farfield.trained.evaluation:Evaluation",
     "FedAvg": "farfield.algorithms:FedAvg",
     "ModelSpec": "farfield.models:ModelSpec",
+    "SweepResult": "farfield.runs.grid.sweep:SweepResult",
     "Task": "farfield.tasks:Task",
     "TuningResult": "farfield.runs.tuning.tune:TuningResult",
     "UserError": "farfield.errors:UserError",
@@ -47,6 +49,7 @@ _DEFINED_IN = {
     "read_folder": "farfield.tasks:load_folder",
     "read_table": "farfield.tasks:load_table",
     "register": "farfield.algorithms:register",
+    "sweep": "farfield.runs.grid.sweep:sweep",
     "task_from_arrays": "farfield.tasks:task_from_arrays",
     "train": "farfield.trained.training:train",
     "tune": "farfield.runs.tuning.tune:tune",
@@ -75,6 +78,7 @@ __all__ = [
     "Evaluation",
     "FedAvg",
     "ModelSpec",
+    "SweepResult",
     "Task",
     "TuningResult",
     "UserError",
@@ -86,6 +90,7 @@ __all__ = [
     "read_folder",
     "read_table",
     "register",
+    "sweep",
     "task_from_arrays",
     "train",
     "tune",

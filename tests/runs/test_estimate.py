@@ -60,6 +60,13 @@ def test_many_folds_and_seeds_have_a_smaller_bench() -> None:
     assert found.sentence == "24 runs to go, 1 at a time; the time left is shown when the first are done"
 
 
+def test_a_task_of_many_rows_has_a_smaller_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW_ROWS", 20)
+    plan = make_plan(task(3), algorithms=["fedavg"], seeds=1)
+    found = estimate(plan, task(3), list(plan.jobs(task(3))), at_once=1, probe=False)
+    assert found.smaller == (("--rows 20", 20 / (40 + 48 + 56)),)
+
+
 def test_a_probe_measures_real_rounds_and_leaves_nothing() -> None:
     plan = make_plan(task(3), algorithms=["fedavg"], seeds=1, rounds=50)
     times = module._times(plan, task(3), Job("fedavg", "a", 0), limit=1e12)

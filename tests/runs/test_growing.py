@@ -63,6 +63,7 @@ def test_methods_seeds_and_domains_are_added_and_runs_that_are_there_stay(there:
     whole = ff.bench(task(4), ["fedavg", "fedsgd"], out=tmp_path / "whole", **options)
     assert figures(grown) == figures(whole)
     assert grown.sweep.plan["baseline"] == "fedavg"
+    assert not [note for note in grown.sweep.plan["notes"] if "FedAvg is not in this bench" in note]
 
 
 @pytest.mark.parametrize("rounds", [5, 6])
@@ -141,3 +142,9 @@ def test_another_baseline_is_told(there: Path) -> None:
     assert "differences to fedsgd in place of fedavg" in told[0]
     assert result.results().baseline == "fedsgd"
     assert json.loads(json.dumps(result.table()))[1]["difference"] is None
+
+
+def test_the_note_on_what_stands_in_for_fedavg_is_of_the_whole_bench(there: Path) -> None:
+    result = ff.bench(task(4), ["fedsgd", "fedprox"], out=there, resume=True)
+    assert result.sweep.plan["baseline"] == "fedavg"
+    assert not [note for note in result.sweep.plan["notes"] if note.startswith("FedAvg is not in this bench")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +35,7 @@ from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
+from farfield.cli.sweep_options import Reach, Sweep, print_sweep
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
@@ -45,6 +46,8 @@ from farfield.runs.bench import bench as run_bench
 from farfield.runs.bench import runs_at_once
 from farfield.runs.dry_run import dry_run
 from farfield.runs.engines import check_engine
+from farfield.runs.grid.axes import read_axes
+from farfield.runs.grid.sweep import sweep as run_sweep
 from farfield.runs.growing import bench_there, variants_asked
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, DEFAULT_SEEDS, Plan, folder_name
 from farfield.runs.references import REFERENCES
@@ -153,6 +156,8 @@ def bench(
         bool, typer.Option("--no-references", help="The methods alone, without references beside them.")
     ] = False,
     metric: Metric = None,
+    sweep: Sweep = None,
+    reach: Reach = None,
     tune: Tune = None,
     tune_by: TuneBy = None,
     tune_only: TuneOnly = None,
@@ -226,6 +231,10 @@ def bench(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the bench to go on with")
     check_output("--json", json_file, [data])
+    if dry and sweep:
+        raise UserError("--dry-run estimates one bench; omit --sweep, and multiply by the number of its points")
+    if reach is not None and not sweep:
+        raise UserError("--reach counts bytes at every point of a sweep; give --sweep as well")
     callbacks = make_trackers(track)
     read_request(tune, tune_by, comma_list(tune_only))  # before data is read
     methods = None if algorithms is None else ",".join(algorithms)
@@ -260,14 +269,17 @@ def bench(
     }
     own_rows = preset is None or _own_rows(presets.load(preset), name, data)
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
-    there = bench_there(out) if resume and out is not None else None
-    variants_asked(  # before data is read for them
+    there = bench_there(out) if resume and out is not None and not sweep else None
+    variants = variants_asked(  # before data is read for them
         there,
         chosen.options.get("algorithms"),
         chosen.settings,
         chosen.options.get("baseline"),
         chosen.options.get("references"),
     )
+    if sweep:
+        for axis in read_axes(sweep, variants, given):
+            chosen.options.pop(axis.name, None)  # of a preset
     options = TableOptions(
         label,
         domain,
@@ -315,28 +327,38 @@ def bench(
 
     try:
         with callback_warnings(), SweepDisplay(messages, quiet) as display:
-            result = run_bench(
-                loaded,
+            how: dict[str, Any] = {
                 **chosen.options,
-                engine=engine,
-                workers=workers,
-                parallel=parallel,
-                checkpoint_every=checkpoint_every,
-                out=folder,
-                resume=resume,
-                fresh=fresh,
-                ready=ready,
-                tell=tell,
-                observer=display,
-                callbacks=callbacks,
-                diagnose=diagnose,
-                tune=tune,
-                tune_by=tune_by,
-                tune_only=comma_list(tune_only),
-            )
+                "engine": engine,
+                "workers": workers,
+                "parallel": parallel,
+                "checkpoint_every": checkpoint_every,
+                "out": folder,
+                "resume": resume,
+                "fresh": fresh,
+                "ready": ready,
+                "tell": tell,
+                "observer": display,
+                "callbacks": callbacks,
+                "diagnose": diagnose,
+                "tune": tune,
+                "tune_by": tune_by,
+                "tune_only": comma_list(tune_only),
+            }
+            if sweep:
+                swept = run_sweep(loaded, over=sweep, reach=reach, **how)
+            else:
+                result = run_bench(loaded, **how)
     except KeyboardInterrupt:
         print_interrupted(folder)
         raise typer.Exit(130) from None
+    if sweep:
+        print_sweep(swept, swept.report(), time.monotonic() - started)
+        if json_file is not None:
+            swept.json(json_file)
+        if swept.failures or swept.points.missing:
+            raise typer.Exit(1)
+        return
     page = result.report()
     if json_file is not None:
         result.json(json_file)

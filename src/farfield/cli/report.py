@@ -12,11 +12,15 @@ from farfield.cli.console import output
 from farfield.cli.data_options import print_notes
 from farfield.cli.option_values import Metric
 from farfield.cli.output_file import check_output
+from farfield.cli.sweep_options import print_sweep
 from farfield.errors import UserError
+from farfield.records.sweep_folder import is_sweep
 from farfield.report.collect import collect
 from farfield.report.comparison import compared
+from farfield.report.sweep_points import collect_points
 from farfield.report.table_files import SUFFIXES
 from farfield.runs.bench import BenchResult
+from farfield.runs.grid.sweep import SweepResult
 
 #: The page of a comparison, in the current folder: it belongs to none of the benches.
 COMPARISON = Path("comparison.html")
@@ -52,6 +56,12 @@ def report(
     Several benches of one task and data are put into one comparison, paired where their runs match.
     """
     check_output("--json", json_file)
+    if len(folders) == 1 and is_sweep(folders[0]):
+        swept = SweepResult(collect_points(folders[0], "report", metric))
+        if json_file is not None:
+            swept.json(json_file)
+        print_sweep(swept, swept.report(to))
+        return
     wants_table = to is not None and to.suffix in SUFFIXES
     if table is not None and not wants_table:
         raise UserError(f"--table '{table}' needs --to with a file that ends with one of {', '.join(SUFFIXES)}")

@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # a plan names its baseline while it is made
     from farfield.runs.plan import Plan
 
 
+#: How the note begins that says what stands in for FedAvg.
+WITHOUT_FEDAVG = "FedAvg is not in this bench"
+
+
 def baseline_label(asked: str | None, variants: Sequence[Variant]) -> str:
     """Return the label of the variant that differences are to. A method's name stands for its first variant."""
     if asked is None:
@@ -32,7 +36,4 @@ def baseline_notes(plan: Plan) -> tuple[str, ...]:
     methods = {variant.label: variant.method for variant in plan.variants}
     if len(methods) < 2 or BASELINE in methods.values() or plan.baseline != default_baseline(methods):
         return ()
-    return (
-        f"FedAvg is not in this bench, so differences are to '{plan.baseline}', the first method; "
-        "--baseline names another",
-    )
+    return (f"{WITHOUT_FEDAVG}, so differences are to '{plan.baseline}', the first method; --baseline names another",)

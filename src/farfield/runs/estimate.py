@@ -27,8 +27,9 @@ WORTH_RUNS = 60
 WORTH_SECONDS = 60.0
 #: A bench whose rounds read fewer numbers than this in all is over before anybody has read an estimate.
 WORTH_NUMBERS = 1e8
-#: Folds that are proposed where there are many more.
+#: Folds and rows that are proposed where there are many more.
 FEW_FOLDS = 5
+FEW_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ def estimate(plan: Plan, task: Task, jobs: Sequence[Job], at_once: int, *, probe
         smaller.append(("--seeds 1", 1 / len(plan.seeds)))
     if len(plan.fold_names) > 2 * FEW_FOLDS:
         smaller.append((f"--folds {FEW_FOLDS}", FEW_FOLDS / len(plan.fold_names)))
+    rows = sum(len(domain) for domain in task.domains)
+    if rows > 4 * FEW_ROWS:
+        smaller.append((f"--rows {FEW_ROWS}", FEW_ROWS / rows))
     trials = _trials(plan, task) if jobs else 0
     if not seconds_of:
         return Estimate(len(jobs), at_once, None, 0, trials, tuple(smaller))

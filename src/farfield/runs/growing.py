@@ -19,7 +19,7 @@ from farfield.records import RecordsError, RunFolder, difference, read_config, w
 from farfield.records.bench_folder import BENCH, FORMAT, format_of
 from farfield.records.run_files import CONFIG, RESULT
 from farfield.report.formats import listed, plural
-from farfield.runs.baseline import baseline_label
+from farfield.runs.baseline import WITHOUT_FEDAVG, baseline_label, baseline_notes
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
 from farfield.runs.references import Wanted, wanted, with_references
 from farfield.runs.settings import group_list, seed_numbers
@@ -75,18 +75,20 @@ class Growth:
         rounds_of = {**asked.rounds_of, **{label: self._rounds_of(label, asked.rounds) for label in kept}}
         named = self.asked.get("baseline")
         check_distinct(variants, settings)
-        return asked.model_copy(
+        grown = asked.model_copy(
             update={
                 "variants": variants,
                 "settings": {variant.label: settings[variant.label] for variant in variants},
                 "rounds_of": {variant.label: rounds_of[variant.label] for variant in variants},
                 "baseline": self.there["baseline"] if named is None else baseline_label(named, variants),
                 "left_out": {**self.there.get("left_out", {}), **asked.left_out},
-                "notes": tuple(dict.fromkeys([*self.there.get("notes", ()), *asked.notes])),
                 "tuning": asked.tuning if asked.tuning is None else asked.tuning.beside(self.there.get("tuning", {})),
                 **({"metric_reason": self.there["metric_reason"]} if self._keeps_metric else {}),
             }
         )
+        # What stands in for FedAvg is another matter when methods are added.
+        notes = [note for note in (*self.there.get("notes", ()), *asked.notes) if not note.startswith(WITHOUT_FEDAVG)]
+        return grown.model_copy(update={"notes": tuple(dict.fromkeys([*notes, *baseline_notes(grown)]))})
 
     @property
     def _keeps_metric(self) -> bool:

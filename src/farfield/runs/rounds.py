@@ -34,6 +34,8 @@ from farfield.runs.plan import Job
 VALIDATION_CLIENTS = 100
 #: A federation that misses its quorum this often in a row is not coming back by itself.
 MISSED_ROUNDS = 3
+#: The phase that measures validation rows and trains nothing.
+EVALUATE = "evaluate"
 #: Seconds between signs of life within a round.
 TELL_EVERY = 0.5
 
@@ -230,11 +232,21 @@ class Rounds:
         loss = diagnostics.pop("loss", None)
         row: dict[str, Any] = {"round": number, "clients": len(clients), "loss": loss, "diagnostics": diagnostics}
         if number % self.schedule.evaluate_every == 0 or number == self.schedule.rounds:
+            row["sent"] = self._sent()
             row |= self._evaluate(after, number)
         self.records.add_round(row)
         self.loss, self.told = row.get("loss"), time.monotonic()
         self.watch(Progress(self.job, number, self.schedule.rounds, self.loss, self.validation))
         return after
+
+    def _sent(self) -> dict[str, int]:
+        """Bytes and local steps of the run so far, for training alone: what it costs to reach this round."""
+        traffic = self.fed.traffic
+        up, down = (
+            sum(of for phase, of in by_phase.items() if phase != EVALUATE)
+            for by_phase in (traffic.bytes_up, traffic.bytes_down)
+        )
+        return {"up": up, "down": down, "local_steps": traffic.local_steps}
 
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:
         try:

@@ -109,6 +109,11 @@ def count_runs(plan: Plan, task: Task, out: Path) -> int:
     return sum(len(study.jobs(0)) * plan.tuning.trials for study in studies(plan, task, out))
 
 
+def runs_made(plan: Plan, task: Task, out: Path) -> int:
+    """Return how many runs of the tuning are recorded already."""
+    return sum(len(study.jobs(0)) * len(study.rows()) for study in studies(plan, task, out))
+
+
 def tuning_lines(plan: Plan, task: Task) -> list[str]:
     """Say in one line what is tuned and what it costs; nothing without tuning."""
     if plan.tuning is None:
@@ -135,8 +140,7 @@ def run_studies(
     observer = observer or Silent()
     open_studies = list(studies(plan, task, out))
     total = count_runs(plan, task, out)
-    done = sum(len(study.jobs(0)) * len(study.rows()) for study in open_studies)
-    observer.begin(total, done)
+    observer.begin(total, runs_made(plan, task, out))
     engine = LocalEngine(workers)
     while True:
         wave = [(study, number, of) for study in open_studies for number, of in study.waiting()]

@@ -1,0 +1,3 @@
+from tests.cli.conftest import farfield
+
+__all__ = ["farfield"]
