@@ -157,6 +157,7 @@ def test_the_figures_of_a_site_with_two_classes() -> None:
     p = 1 / (1 + np.exp(-log_odds))
     assert (got["rows"], got["events"]) == (300, events.sum())
     assert got["classes"] == {"alive": (~events).sum(), "died": events.sum()}
+    assert got["class_order"] == ["alive", "died"]
     assert got["brier"] == pytest.approx(brier_score_loss(events, p), abs=1e-6)
     assert got["auroc"]["value"] == pytest.approx(roc_auc_score(events, p), abs=1e-6)
     assert got["confusion"] == confusion_matrix(events, log_odds > 0).tolist()

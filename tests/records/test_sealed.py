@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,9 @@ def test_the_figures_of_a_site_are_sealed_apart_and_opened_by_round(tmp_path: Pa
     assert open_sealed(run.path) == [(1, {"accuracy": 0.5}), (2, {"accuracy": 0.5}), (3, {"accuracy": 0.5})]
     assert open_sites(run.path, {2, 3}) == {2: {"rows": 2, "auroc": {"value": None}}}
     assert "auroc" not in (run.path / SEALED).read_text()
+
+
+def test_rows_that_an_older_version_sealed_are_opened(tmp_path: Path) -> None:
+    payload = base64.b85encode(zlib.compress(b'{"accuracy": 0.25}')).decode()
+    (tmp_path / SEALED).write_text(json.dumps({"round": 3, "sealed": payload}) + "\n")
+    assert open_sealed(tmp_path) == [(3, {"accuracy": 0.25})]

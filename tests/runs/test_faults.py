@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from farfield.algorithms import registry
+from farfield.algorithms import FedAvg, registry
 from farfield.algorithms.scaffold import Scaffold
 from farfield.records import RecordsError, RunFolder
 from farfield.runs.bench import bench
@@ -154,6 +154,30 @@ def test_a_method_that_failed_somewhere_gets_no_verdict_from_its_survivors(tmp_p
     assert line.difference is not None
     assert line.difference.verdict == "too few to say"
     assert len(sweep.failures) == 1
+
+
+class Broken(FedAvg):
+    """A method that always fails."""
+
+    name = "broken-for-a-test"
+
+    def round(self, fed: Any, state: Any) -> Any:
+        raise ArithmeticError("no way")
+
+
+def test_a_method_that_always_fails_does_not_end_the_comparison(tmp_path: Path) -> None:
+    registry.register(Broken)
+    try:
+        out = tmp_path / "b"
+        result = bench(task(3), ["fedavg", "broken-for-a-test", "fedprox"], seeds=1, rounds=1, out=out, parallel=2)
+    finally:
+        registry._METHODS.pop("broken-for-a-test")
+    assert {row["algorithm"] for row in result.rows} == {"fedavg", "fedprox"}
+    assert [failure["error"] for failure in result.failures] == ["ArithmeticError: no way"] * 3
+    lines = {line.algorithm: line for line in result.results().lines}
+    assert (lines["broken-for-a-test"].failed, lines["fedprox"].runs) == (3, 3)
+    assert result.sweep.completeness.sentence.startswith("6 of 9 runs are done, 3 failed or stopped halfway; 0 of 3")
+    assert "no way" in result.report().read_text()
 
 
 def test_a_missing_inner_run_is_named_and_its_rule_does_not_choose(tmp_path: Path) -> None:

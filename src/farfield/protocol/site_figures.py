@@ -50,6 +50,7 @@ def classification_site(
         "rows": int(truth.size),
         "events": int((truth == 1).sum()) if count == 2 else None,
         "classes": {},
+        "class_order": [],
         "unseen": dict(unseen) if unseen else {"?": int((~known).sum())} if not known.all() else {},
         "auroc": None,
         "calibration": None,
@@ -62,6 +63,8 @@ def classification_site(
     given, truth = given[known], truth[known]
     occurs = np.bincount(truth, minlength=count)
     names = classes if len(classes) == count else [str(k) for k in range(count)]
+    # JSON files are written with sorted keys, and the confusion matrix has the order of the classes.
+    figures["class_order"] = list(names)
     figures["classes"] = {name: int(rows) for name, rows in zip(names, occurs, strict=True)}
     if truth.size == 0:
         return {**figures, "too_thin": "no row has a class that the model knows"}
