@@ -33,7 +33,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $@
 
-demo: setup ## compare five methods on digits turned by angles they were not trained on; writes demo/
+demo: setup ## compare methods on digits turned by angles they were not trained on; writes demo/
 	$(BIN)/farfield bench rotated-digits --algorithms erm,local-only,fedavg,fedprox,scaffold --seeds 2 --out demo --fresh
 
 test: setup ## the test suite, without the long proofs

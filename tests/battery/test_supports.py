@@ -45,6 +45,7 @@ CASES = {
     "momentum": Case(settings={"momentum": 0.9}),
     "adam": Case(settings={"optimizer": "adam", "lr": 0.01}),
     "clip": Case(settings={"clip": 0.5}),
+    "class_weights": Case(settings={"class_weights": "balanced"}),
 }
 
 

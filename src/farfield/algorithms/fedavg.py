@@ -21,7 +21,7 @@ epoch is kept, and averaging can be uniform, as most papers on unseen domains do
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -31,7 +31,7 @@ from torch import Tensor
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import Aggregate, State
-from farfield.algorithms.supports import Misfit, Supports
+from farfield.algorithms.supports import Misfit, No, Supports
 from farfield.algorithms.validation_figures import validation_figures
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
@@ -119,6 +119,11 @@ class FedAvg:
         weighting: Literal["samples", "uniform"] = parameter(
             "samples", "p_u, weight of a client: its share of the samples, or the same for all"
         )
+        class_weights: Literal["none", "balanced"] = parameter(
+            "none",
+            "weight of a row in local training: the same for all, or more where its class is rare at the client",
+            fixed(),
+        )
         clip: float | None = parameter(
             None,
             "length to which each update is cut before it leaves a client; None for no limit",
@@ -162,6 +167,9 @@ class FedAvg:
             cls.differences = ()  # FedAvg's differences from its paper are not those of another method
         if "stackable" not in vars(cls):
             cls.stackable = False
+        if "supports" not in vars(cls) and _has_a_loss(cls):
+            # Not inherited: a loss that nobody has thought of would ignore the weights without a word.
+            cls.supports = replace(cls.supports, class_weights=No("does not say that its own loss weighs classes"))
         _check_hooks(cls)
 
     def __init__(self, params: Params | None = None, server: FedAvg | None = None, rounds: int | None = None) -> None:
@@ -282,7 +290,17 @@ class FedAvg:
 
         Shared and prepared values arrive by name. In a stack of clients it is one value per client.
         """
-        return task_loss(model(batch.x), batch.y)
+        return task_loss(model(batch.x), batch.y, class_weights=shared.get("class_weights"))
+
+    def class_weights(self, client: Client, model: Model) -> Tensor | None:
+        """Return a factor per class for the loss of the client's rows; None where all weigh the same.
+
+        By the client's own counts: nothing leaves the client for it. In local training `loss` gets them by the name
+        `class_weights`; another phase that has a loss asks for them here.
+        """
+        if self.params.class_weights == "none":
+            return None
+        return client.balanced_weights(max(2, model.layout.outputs))
 
     def local_gradient(self, model: Model, batch: Batch, local: Local) -> Tensor:
         """Put the gradient of `loss` into `model.gradient`, and return the loss.
@@ -365,6 +383,14 @@ class FedAvg:
     def models(self, state: State) -> list[ModelState]:
         """The models to evaluate. One, unless clients keep their own: then results are averaged over them."""
         return [state.model]
+
+
+def _has_a_loss(cls: type[FedAvg]) -> bool:
+    """Whether a class brings a loss, or a phase that may have one."""
+    return any(
+        name in ("loss", "local_gradient") or (hasattr(member, "__sends__") and name != "evaluate")
+        for name, member in vars(cls).items()
+    )
 
 
 def _check_hooks(cls: type[FedAvg]) -> None:

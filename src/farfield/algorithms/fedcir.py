@@ -201,7 +201,8 @@ class FedCiR(FedAvg):
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """Eq. (18) with one sample of z per example."""
         mu, sigma = model.represent(batch.x)
-        loss = task_loss(model.head(model.draw(mu, sigma)), batch.y)
+        weights = shared.get("class_weights")  # generated labels are balanced by themselves
+        loss = task_loss(model.head(model.draw(mu, sigma)), batch.y, class_weights=weights)
         if "generator" in shared:
             made = self._generator(model.layout)
             labels = torch.randint(made.classes, batch.y.shape)

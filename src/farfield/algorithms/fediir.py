@@ -28,6 +28,7 @@ from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.parameters import choices, log_range, parameter
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
+from farfield.algorithms.supports import Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_training import Local
@@ -50,6 +51,7 @@ class FedIIR(FedAvg):
     )
     phases: ClassVar[tuple[str, ...]] = ("head_gradient", "train")
     penalty_weight: ClassVar[str | None] = "gamma"
+    supports: ClassVar[Supports] = Supports()
     stackable: ClassVar[bool] = True  # with a linear head
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"gamma": 0.0}
 
@@ -97,24 +99,25 @@ class FedIIR(FedAvg):
     def head_gradient(self, client: Client, model: Model) -> Named:
         model.train()
         gradient, count = torch.zeros_like(model.vector[model.layout.head]), 1
+        weights = self.class_weights(client, model)
         if self.params.gradient_average == "batches":
             steps, examples, count = client.steps, client.examples, 0
             for x, y in client.batches(self.params.batch_size, least=self.least_rows(model)):
-                gradient += self._of_head(model, x, y)
+                gradient += self._of_head(model, x, y, weights)
                 count += 1
             client.steps, client.examples = steps, examples  # a look at the gradient is no local step
         else:
             for x, y in client.sweep(client.training):
-                gradient += self._of_head(model, x, y) * (len(y) / client.samples)
+                gradient += self._of_head(model, x, y, weights) * (len(y) / client.samples)
         return {"gradient": gradient, "batches": count, "square": float(gradient.double().square().sum()) / count}
 
-    def _of_head(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
+    def _of_head(self, model: Model, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         with torch.no_grad():
             features = model.features(x)
-        return _head_gradient(model, features, y, differentiable=False)[1].detach()
+        return _head_gradient(model, features, y, weights, differentiable=False)[1].detach()
 
     def local_gradient(self, model: Model, batch: Batch, local: Local) -> Tensor:
-        if self.params.gamma == 0.0 or not _is_closed_form(model, batch.y):
+        if self.params.gamma == 0.0 or not _is_closed_form(model, batch.y, local.shared.get("class_weights")):
             return super().local_gradient(model, batch, local)
         # Derivatives through the head are closed forms, so autograd is needed for the featurizer only.
         features = model.features(batch.x)
@@ -133,15 +136,15 @@ class FedIIR(FedAvg):
         return gamma if self.params.half else 2 * gamma
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
-        features = model.features(batch.x)
+        features, weights = model.features(batch.x), shared.get("class_weights")
         if self.params.gamma == 0.0:
-            return task_loss(model.head(features), batch.y)
+            return task_loss(model.head(features), batch.y, class_weights=weights)
         gamma = self._weight
         target: Tensor = shared["target"]
-        if _is_closed_form(model, batch.y):
+        if _is_closed_form(model, batch.y, weights):
             last = model.head.last
             return aligned_cross_entropy(features, last.weight, last.bias, batch.y, target, gamma)
-        risk, gradient = _head_gradient(model, features, batch.y, differentiable=True)
+        risk, gradient = _head_gradient(model, features, batch.y, weights, differentiable=True)
         return risk + gamma / 2 * (gradient - target).square().sum()
 
 
@@ -151,15 +154,18 @@ def _spread(gradients: Replies, target: Tensor) -> float:
     return float(squares - 2 * total @ goal) / float(gradients.sum("batches")) + float(goal @ goal)
 
 
-def _is_closed_form(model: Model, y: Tensor) -> bool:
-    return model.spec.head == "linear" and not y.is_floating_point()
+def _is_closed_form(model: Model, y: Tensor, weights: Tensor | None) -> bool:
+    """Whether the head's gradient is a closed form here: of a linear head on classes that weigh the same."""
+    return model.spec.head == "linear" and not y.is_floating_point() and weights is None
 
 
-def _head_gradient(model: Model, features: Tensor, y: Tensor, differentiable: bool) -> tuple[Tensor, Tensor]:
+def _head_gradient(
+    model: Model, features: Tensor, y: Tensor, weights: Tensor | None, differentiable: bool
+) -> tuple[Tensor, Tensor]:
     """The risk and its gradient by the head, flat, in the order of the head's part of the parameter vector."""
     logits = model.head(features)
-    risk = task_loss(logits, y)
-    if _is_closed_form(model, y):
+    risk = task_loss(logits, y, class_weights=weights)
+    if _is_closed_form(model, y, weights):
         weight, bias = linear_head_gradient(features, logits, y)
         return risk, torch.cat([weight.reshape(-1), bias]) if model.spec.head_bias else weight.reshape(-1)
     parts = torch.autograd.grad(risk, list(model.head.parameters()), create_graph=differentiable)

@@ -123,8 +123,9 @@ class FedILC(FedAvg):
         client.examples += client.samples
         model.train()
         gradient, total = torch.zeros_like(model.vector), 0.0
+        weights = self.class_weights(client, model)
         for x, y in client.sweep(client.training):
-            loss = task_loss(model(x), y) * (len(y) / client.samples)
+            loss = task_loss(model(x), y, class_weights=weights) * (len(y) / client.samples)
             model.backward(loss)
             gradient += model.gradient
             total += float(loss.detach())
@@ -227,13 +228,13 @@ class FedILCWithFishr(FedILC):
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         """The client's gradient and loss, and the moments of the final layer's: closed forms there, autograd below."""
         moments, weight = GradientMoments(), model.head.last.weight.detach().double()
-        gradient, total = torch.zeros_like(model.vector), 0.0
-        for look in final_layer_rows(client, model):
+        gradient, total, weights = torch.zeros_like(model.vector), 0.0, self.class_weights(client, model)
+        for look in final_layer_rows(client, model, weights):
             share = len(look.y) / client.samples
             by_final = flat(model, *moments.add(look.inputs, look.errors)) * share
             model.backward_from(look.inside, look.errors @ weight / client.samples, by_final)
             gradient += model.gradient
-            total += share * float(task_loss(look.logits, look.y))
+            total += share * float(task_loss(look.logits, look.y, class_weights=weights))
         return {"gradient": self.settle(model, gradient), "loss": total}, moments
 
     @phase(
@@ -243,14 +244,19 @@ class FedILCWithFishr(FedILC):
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
         """With c = 2 (v_e − v̄), the gradient of c·v_e: closed forms in the final layer, autograd below it."""
         model.train()
-        moments = take_moments(client, model) or moments_of_rows(client, model)
+        weights = self.class_weights(client, model)
+        moments = take_moments(client, model) or moments_of_rows(client, model, weights)
         weight = model.head.last.weight.detach().double()
         gap = flat(model, *moments.variance) - mean_variance.double()
         factors = weight_and_bias(model, gap * (2.0 / client.samples))
         total = torch.zeros_like(model.vector)
-        for inside, y, inputs, errors, _ in final_layer_rows(client, model):
+        for inside, y, inputs, errors, _ in final_layer_rows(client, model, weights):
             by_inputs, by_errors = variance_derivatives(inputs, errors, moments.mean, factors)
-            by_logits = through_softmax(by_errors, errors, y)
+            if weights is None:
+                by_logits = through_softmax(by_errors, errors, y)
+            else:
+                of_rows = weights.double()[y].unsqueeze(1)
+                by_logits = through_softmax(by_errors * of_rows, errors / of_rows, y)
             by_inputs.addmm_(by_logits, weight)
             model.backward_from(inside, by_inputs, flat(model, by_logits.T @ inputs, by_logits.sum(dim=0)))
             total += model.gradient

@@ -22,13 +22,13 @@ class FinalLayerRows(NamedTuple):
 
     inside: Tensor
     y: Tensor
-    #: `inside` again, and the residuals that come of it, both float64.
+    #: `inside` again, and the residuals that come of it, times the weight of the row's class, both float64.
     inputs: Tensor
     errors: Tensor
     logits: Tensor
 
 
-def final_layer_rows(client: Client, model: Model) -> Iterator[FinalLayerRows]:
+def final_layer_rows(client: Client, model: Model, weights: Tensor | None) -> Iterator[FinalLayerRows]:
     """All rows, some at a time. What the model draws is the same in every phase of a round."""
     if model.spec.dropout or model.gaussian is not None:
         torch.default_generator.manual_seed(derive_seed(client.seed, client.round, client.name, "looks"))
@@ -36,15 +36,18 @@ def final_layer_rows(client: Client, model: Model) -> Iterator[FinalLayerRows]:
         inside = model.head.before_last(model.features(x))
         with torch.no_grad():
             logits = model.head.last(inside)
-            look = FinalLayerRows(inside, y, inside.detach().double(), residuals(logits.double(), y), logits)
+            errors = residuals(logits.double(), y)
+            if weights is not None:
+                errors = errors * weights.double()[y].unsqueeze(1)
+            look = FinalLayerRows(inside, y, inside.detach().double(), errors, logits)
         yield look
 
 
 @torch.no_grad()
-def moments_of_rows(client: Client, model: Model) -> GradientMoments:
+def moments_of_rows(client: Client, model: Model, weights: Tensor | None) -> GradientMoments:
     """Mean and variance of the final layer's per-sample gradients."""
     moments = GradientMoments()
-    for look in final_layer_rows(client, model):
+    for look in final_layer_rows(client, model, weights):
         moments.add(look.inputs, look.errors)
     return moments
 

@@ -30,8 +30,9 @@ class OfEnvironments(FedILCWithFishr):
 
     def _environments(self, client: Client, model: Model) -> Iterator[tuple[Tensor, Tensor]]:
         """Gradients of the environments, some rows at a time, with the sum of their losses."""
+        weights = self.class_weights(client, model)
         for x, y in client.batches(self.params.batch_size):
-            loss = task_loss(model(x), y)
+            loss = task_loss(model(x), y, class_weights=weights)
             model.backward(loss)
             yield self.settle(model, model.gradient.unsqueeze(0)), loss.detach()
 
@@ -41,7 +42,7 @@ class OfEnvironments(FedILCWithFishr):
         # The passes above are one gradient, however many batches it is made of.
         client.steps, client.examples = steps, examples
         mean["gradient"] = mean["gradient"].to(model.vector.dtype)
-        return mean, moments_of_rows(client, model)
+        return mean, moments_of_rows(client, model, self.class_weights(client, model))
 
     def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], size: int) -> dict[str, Any]:
         total, loss, count = torch.zeros(size, dtype=torch.float64), 0.0, 0
@@ -87,10 +88,14 @@ class IntraGeo(OfEnvironments):
         if self.params.inner == "batches":
             yield from super()._environments(client, model)
             return
+        weights = self.class_weights(client, model)
         for x, y in client.sweep(client.training, SAMPLES_AT_ONCE):
-            rows = self.settle(model, _per_sample_gradients(model, x, y))
+            gradients = _per_sample_gradients(model, x, y)
+            if weights is not None:
+                gradients = gradients * weights[y].unsqueeze(1)
+            rows = self.settle(model, gradients)
             with torch.no_grad():
-                yield rows, task_loss(model(x), y, reduction="sum")
+                yield rows, task_loss(model(x), y, reduction="sum", class_weights=weights)
 
     def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], size: int) -> dict[str, Any]:
         accumulator = GeometricAccumulator(size, self.params.zeros)

@@ -87,6 +87,7 @@ class FedLOE(FedAvg):
     phases: ClassVar[tuple[str, ...]] = ("train", "train_head", "predict_tuning")
     supports: ClassVar[Supports] = Supports(
         mlp_head=No("cannot work with an mlp head: mixing heads is mixing predictions for linear heads only"),
+        class_weights=No("fits its mixture of heads by the loss of all tuning rows alike"),
         rounds=AtLeast(2, "has two stages"),
     )
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"stage2": 0.0, "tuning": 0.0}
@@ -144,7 +145,9 @@ class FedLOE(FedAvg):
     params: Params
 
     def limits(self) -> Supports:
-        return self.supports if self.params.stage2 else replace(self.supports, rounds=AtLeast())
+        if self.params.stage2:
+            return self.supports
+        return replace(self.supports, rounds=AtLeast(), class_weights=True)  # FedAvg, then
 
     def in_second_stage(self, state: State) -> bool:
         if not self.params.stage2:

@@ -20,6 +20,7 @@ from torch import Tensor
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
+from farfield.algorithms.supports import Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_training import load_own_buffers, share_buffers
@@ -37,6 +38,7 @@ class FedSGD(FedAvg):
     differences: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[tuple[str, ...]] = ("full_gradient",)
     single_step: ClassVar[bool] = True
+    supports: ClassVar[Supports] = Supports()
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"batch_size": 0, "local_steps": 1}
 
     class Params(FedAvg.Params):
@@ -65,8 +67,9 @@ class FedSGD(FedAvg):
         total = 0.0
         model.train()
         # BatchNorm normalises by the batch, so there the full batch must be one.
+        weights = self.class_weights(client, model)
         for x, y in client.sweep(client.training, rows if model.layout.buffers else None):
-            loss = self.loss(model, Batch(x, y)) * (len(y) / rows)
+            loss = self.loss(model, Batch(x, y), class_weights=weights) * (len(y) / rows)
             model.backward(loss)
             gradient += model.gradient
             total += float(loss.detach())

@@ -18,6 +18,7 @@ from torch import Tensor
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
+from farfield.algorithms.supports import Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import Named, Sends, phase
@@ -38,6 +39,7 @@ class Prior(FedAvg):
     phases: ClassVar[tuple[str, ...]] = ("count_labels",)
     not_composable: ClassVar[str] = "trains nothing, so there are no updates for a server rule"
     trains: ClassVar[bool] = False
+    supports: ClassVar[Supports] = Supports()
 
     class Params(FedAvg.Params):
         def idle(self) -> dict[str, str]:

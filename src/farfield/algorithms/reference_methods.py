@@ -19,6 +19,7 @@ from torch import Tensor
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
+from farfield.algorithms.supports import Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation
 from farfield.federation.local_training import Local, train_client
@@ -54,6 +55,7 @@ class LocalOnly(FedAvg):
     differences: ClassVar[tuple[str, ...]] = ("models are sent for evaluation only and are never averaged",)
     not_composable: ClassVar[str] = "never aggregates, so there is nothing for a server rule to do"
     fedavg_with_one_client: ClassVar[bool] = True
+    supports: ClassVar[Supports] = Supports()
     one_model: ClassVar[bool] = False
 
     class Params(FedAvg.Params):

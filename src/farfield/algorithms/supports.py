@@ -56,6 +56,7 @@ ASPECTS: Mapping[str, tuple[str, str]] = {
     "momentum": ("momentum", "set momentum=0"),
     "adam": ("local Adam", "set optimizer=sgd"),
     "clip": ("clip", "omit clip"),
+    "class_weights": ("class weights", "set class_weights=none"),
     "clients": ("clients", "cut the domains into more clients with --clients, or draw a larger --cohort"),
     "rounds": ("rounds", "give more with --rounds"),
 }
@@ -64,6 +65,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "momentum": lambda p: p.optimizer == "sgd" and p.momentum > 0,
     "adam": lambda p: p.optimizer == "adam",
     "clip": lambda p: p.clip is not None,
+    "class_weights": lambda p: p.class_weights != "none",
 }
 
 
@@ -87,6 +89,8 @@ class Supports:
     momentum: Answer = True
     adam: Answer = True
     clip: Answer = True
+    #: A local loss in which rare classes weigh more (class_weights=balanced).
+    class_weights: Answer = True
     #: The fewest clients in a cohort, and the fewest rounds.
     clients: AtLeast = AtLeast()
     rounds: AtLeast = AtLeast()

@@ -125,6 +125,16 @@ class Client:
         """How many training examples the client holds."""
         return len(self.training)
 
+    def balanced_weights(self, classes: int) -> Tensor:
+        """A factor per class for this client's training rows: classes that are there have the same weight in all.
+
+        n / (K n_c), with n_c of n rows in class c and K classes that are there; the mean over the rows is 1.
+        """
+        counts = torch.bincount(self.training.labels(), minlength=classes).double()
+        there = counts > 0
+        weights = counts.sum() / (there.sum() * counts.clamp(min=1.0))
+        return torch.where(there, weights, 0.0).to(torch.get_default_dtype())
+
     def generator(self, purpose: str) -> torch.Generator:
         """Random numbers that depend on (seed, round, client, phase, purpose) and on nothing else.
 

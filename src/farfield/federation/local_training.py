@@ -66,6 +66,7 @@ class TrainsLocally(Protocol):
 
     @property
     def train(self) -> Callable[..., Named]: ...
+    def class_weights(self, client: Client, model: Model) -> Tensor | None: ...
     def local_optimizer(self) -> LocalOptimizer: ...
     def batches(self, client: Client, model: Model) -> Iterator[Batch]: ...
     def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]: ...
@@ -80,6 +81,9 @@ def train_client(method: TrainsLocally, client: Client, model: Model, shared: Ma
     """
     load_own_buffers(client, model)
     model.train()
+    weights = method.class_weights(client, model)
+    if weights is not None:
+        shared = {**shared, "class_weights": weights}
     prepared = method.before_training(client, model, **shared)
     _check_names(shared, prepared)
     local = Local(model.vector, model.vector.clone(), {**shared, **prepared})

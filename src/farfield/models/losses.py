@@ -7,11 +7,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def task_loss(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+def task_loss(logits: Tensor, targets: Tensor, reduction: str = "mean", class_weights: Tensor | None = None) -> Tensor:
     """Squared error for real targets, binary cross-entropy for one logit, cross-entropy otherwise.
 
     For a stack of clients, with logits (client, row, output) and targets (client, row), it is one value per client.
+    `class_weights` has a factor per class, which multiplies the loss of a row; the mean is over rows, not over factors.
     """
+    if class_weights is not None:
+        rows = task_loss(logits, targets, "none") * class_weights.gather(-1, targets)
+        return {"mean": rows.mean(-1), "sum": rows.sum(-1), "none": rows}[reduction]
     if targets.dim() > 1:
         rows = task_loss(logits.flatten(0, -2), targets.flatten(), "none").view(targets.shape)
         return {"mean": rows.mean(-1), "sum": rows.sum(-1), "none": rows}[reduction]

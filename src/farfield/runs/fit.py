@@ -43,6 +43,8 @@ class Fit:
 
         `clients` are the numbers of clients that its runs have, `model` what was set of the model.
         """
+        if plan.kind == "regression" and any(of["class_weights"] != "none" for of in plan.settings.values()):
+            raise PlanError("a regression task has no classes to weigh; set class_weights=none")
         for variant in plan.variants:
             algorithm = plan.algorithm(variant.label)
             try:

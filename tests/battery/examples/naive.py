@@ -148,5 +148,5 @@ def minimum(objective: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
         while size > 1e-9 and objective(x - size * step) > objective(x):
             size /= 2
         x = x - size * step
-    assert gradient_of(objective, x).abs().max() < 1e-12, "Newton's method found no minimum"
+    assert gradient_of(objective, x).abs().max() < 1e-11, "Newton's method found no minimum"
     return x
