@@ -80,7 +80,7 @@ def test_rounds_say_nothing_of_the_held_out_domain(tmp_path: Path) -> None:
     small_bench(tmp_path / "b", diary)
     for job, rows in diary.rows.items():
         for row in rows:
-            assert set(row) <= {"round", "clients", "loss", "diagnostics", "validation"}
+            assert set(row) <= {"round", "clients", "loss", "diagnostics", "sent", "validation"}
             assert job.held_out not in row.get("validation", {})
 
 

@@ -109,6 +109,14 @@ def test_two_benches_in_one_folder_and_a_fresh_one_do_not_mix(tmp_path: Path) ->
         assert [step for step, _ in scalars(bench / "fedavg" / "a" / "seed-0")["loss"]] == [1, 2, 3, 4]
 
 
+def test_one_tracker_serves_benches_one_after_the_other(tmp_path: Path) -> None:
+    tracker = TensorBoard()
+    for out in ("b", "c"):
+        small_bench(tmp_path / out, tracker)
+        found = scalars(tmp_path / out / "trackers" / "tensorboard" / "fedavg" / "a" / "seed-0")
+        assert [step for step, _ in found["loss"]] == [1, 2, 3, 4]
+
+
 def test_settings_are_in_the_hparams_of_a_run(tmp_path: Path) -> None:
     from tensorboard.plugins.hparams import plugin_data_pb2
 

@@ -186,6 +186,15 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(made: Path, tmp_path: Path
     assert json.loads(view.state())["status"] == "waiting"
 
 
+def test_of_a_sweep_the_point_that_was_begun_last_is_shown(made: Path, tmp_path: Path) -> None:
+    view = FolderView(tmp_path / "s")
+    for number, point in enumerate(("mu=1", "mu=0")):
+        shutil.copytree(made, tmp_path / "s" / "points" / point)
+        os.utime(tmp_path / "s" / "points" / point / "bench.toml", (1000 + number, 1000 + number))
+        state = json.loads(view.state())
+        assert (state["status"], Path(state["folder"]).name) == ("finished", point)
+
+
 def test_broken_lines_and_files_are_left_out_and_said(bench: Path) -> None:
     run = bench / "runs" / "fedavg" / "a" / "seed-0"
     unfinish(run, 2)

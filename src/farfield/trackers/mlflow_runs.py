@@ -64,6 +64,7 @@ class MLflow(Callback):
         from mlflow.tracking.context import registry
 
         self._plan, self._identity = plan, bench_identity(folder)
+        self._runs = {}  # a sweep tells of one bench after the other
         place = (folder / TRACKERS).resolve()
         self.uri = self._uri or f"sqlite:///{place / 'mlflow.db'}"
         self._client = MlflowClient(self.uri)

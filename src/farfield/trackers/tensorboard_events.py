@@ -40,7 +40,7 @@ class TensorBoard(Callback):
         self._runs: dict[Job, _Run] = {}
 
     def on_bench_start(self, plan: Plan, folder: Path) -> None:
-        self._plan = plan
+        self._plan, self._runs = plan, {}  # a sweep tells of one bench after the other
         identity = bench_identity(folder)
         if self._given is None:
             self.folder = folder / TRACKERS / "tensorboard"
