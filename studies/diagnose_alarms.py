@@ -2,10 +2,12 @@
 
     python studies/diagnose_alarms.py --seeds 50
     python studies/diagnose_alarms.py --seeds 20 --shuffled heart-disease,tcga-brca
+    python studies/diagnose_alarms.py --seeds 12 --graded "label shift"
 
 Every task has four domains of 200 rows, two classes and eight numbers, and one kind of shift or none. Printed is how
 often each alarm rang, in percent; a star marks the alarms that should. With `--shuffled`, the rows of real tasks are
-dealt out to their domains at random: no alarm about shift should ring.
+dealt out to their domains at random: no alarm about shift should ring. With `--graded`, one kind of shift grows from
+hardly any on.
 """
 
 from __future__ import annotations
@@ -137,6 +139,36 @@ MADE: dict[str, tuple[Callable[[int], Task], tuple[str, ...]]] = {
 }
 
 
+#: Where the domains stand between the two ends of a graded shift.
+PLACES = (-1.0, -1 / 3, 1 / 3, 1.0)
+
+
+def graded_label(seed: int, strength: float) -> Task:
+    """Class shares from 0.5 − strength to 0.5 + strength."""
+    draw = np.random.default_rng([seed, 1])
+    return _named("label shift", [domain(draw, ROWS, share=0.5 + strength * place) for place in PLACES])
+
+
+def graded_features(seed: int, strength: float) -> Task:
+    """Means of the features that do not tell the class, with this standard deviation between the domains."""
+    draw = np.random.default_rng([seed, 2])
+    means = [np.concatenate([[0, 0], strength * draw.standard_normal(FEATURES - 2)]) for _ in range(DOMAINS)]
+    return _named("feature shift", [domain(draw, ROWS, mean=mean) for mean in means])
+
+
+def graded_concept(seed: int, strength: float) -> Task:
+    """Directions that tell the classes, up to so many degrees to either side."""
+    draw = np.random.default_rng([seed, 3])
+    return _named("concept shift", [domain(draw, ROWS, angle=strength * place) for place in PLACES])
+
+
+GRADED: dict[str, tuple[Callable[[int, float], Task], tuple[float, ...]]] = {
+    "label shift": (graded_label, (0.05, 0.1, 0.15, 0.2)),
+    "feature shift": (graded_features, (0.1, 0.2, 0.3)),
+    "concept shift": (graded_concept, (10.0, 20.0, 30.0, 45.0)),
+}
+
+
 def shuffled(name: str) -> Callable[[int], Task]:
     """A task whose rows are dealt out at random to domains of the same sizes; rows of a group stay independent rows."""
     task = open_task(name)
@@ -170,7 +202,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rows, as a bench does")
     parser.add_argument("--only", help="one kind of made task")
     parser.add_argument("--shuffled", help="real tasks, with commas, whose rows are dealt out at random")
+    parser.add_argument("--graded", choices=GRADED, help="one kind of shift, from hardly any on")
     given = parser.parse_args()
+    if given.graded is not None:
+        graded, strengths = GRADED[given.graded]
+        for strength in strengths:
+            rate = rates(lambda seed, strength=strength: graded(seed, strength), given.seeds)[given.graded]
+            print(f"{given.graded}, strength {strength:g}: rang in {100 * rate:.0f} of 100", flush=True)
+        return
     made = MADE if given.shuffled is None else {name: (shuffled(name), ()) for name in given.shuffled.split(",")}
     print("| made task | " + " | ".join(KINDS) + " |")
     print("|---|" + "---:|" * len(KINDS))

@@ -25,7 +25,7 @@ import numpy as np
 
 from farfield.protocol.statistics import LEVEL, Values, compare, on_these_domains, paired_difference
 
-TASKS = ("heart-disease", "eicu-mortality", "tcga-brca", "office-caltech10-surf")
+TASKS = ("heart-disease", "eicu-mortality", "tcga-brca")
 
 
 def called(values: Values, baseline: Values) -> bool:

@@ -112,9 +112,14 @@ def read_records(folder: Path) -> tuple[dict[Run, dict[int, dict[str, Any]]], di
         target[run] = {}
         for line in sealed.read_text().splitlines():
             row = json.loads(line)
-            target[run][row["round"]] = json.loads(zlib.decompress(base64.b85decode(row["sealed"])))
-            site = json.loads(zlib.decompress(base64.b64decode(row["site"])))
-            target[run][row["round"]]["site"] = site
+            target[run][row["round"]] = {**_opened(row["sealed"]), "site": _opened(row["site"])}
         rows = [json.loads(line) for line in (sealed.parent / "rounds.jsonl").read_text().splitlines()]
         source[run] = {row["round"]: row["validation"] for row in rows}
     return target, source
+
+
+def _opened(text: str) -> dict[str, Any]:
+    """Decode a sealed text: a prefix up to the colon, then compressed JSON in base 64."""
+    content = json.loads(zlib.decompress(base64.b64decode(text.rpartition(":")[2])))
+    assert isinstance(content, dict)
+    return content

@@ -342,3 +342,14 @@ def test_every_plot_is_labelled_and_ids_are_unique() -> None:
     for attrs in plots:
         assert attrs["role"] == "img"
         assert set((attrs["aria-labelledby"] or "").split()) <= set(ids)
+
+
+def test_the_command_names_the_task_or_says_what_stands_for_own_data() -> None:
+    known = page(sweep(THREE_DOMAINS, task="heart-disease")).sections["configuration"]
+    assert (
+        "farfield bench heart-disease --algorithms fedavg,fedprox,scaffold --held-out art,photo,sketch --seeds 0,1 "
+        "--rounds 20"
+    ) in known
+    own = page(sweep(THREE_DOMAINS, task="visits")).sections["configuration"]
+    assert "farfield bench --data FILE --label COLUMN --domain COLUMN --algorithms fedavg" in own
+    assert "FILE and COLUMN stand for your own data" in own

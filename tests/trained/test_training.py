@@ -19,6 +19,7 @@ from farfield.tasks.images.features import ready_features, with_features
 from farfield.tasks.images.image_set import ImageInput
 from farfield.trained.model_folder import TrainedModel
 from tests.tasks.image_files import make_folder
+from tests.tasks.tables import visits, write
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +133,13 @@ def test_an_image_with_a_value_that_is_none_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "none.npy", images[:0])
     with pytest.raises(UserError, match="there are no examples"):
         model.outputs(model.read(tmp_path / "none.npy").x)
+
+
+def test_other_spellings_of_yes_and_no_are_the_classes_of_the_model(tmp_path: Path) -> None:
+    frame = visits(60)
+    task = ff.read_table(write(frame, tmp_path / "v.csv"), label="died", domain="hospital")
+    model = ff.train(task, "fedavg", tmp_path / "model", rounds=1)
+    before = ff.evaluate(model, tmp_path / "v.csv", label="died")
+    write(frame.replace({"died": {"yes": "TRUE ", "no": "N"}}), tmp_path / "w.csv")
+    after = ff.evaluate(model, tmp_path / "w.csv", label="died")
+    assert after.metrics == before.metrics

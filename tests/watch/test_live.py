@@ -27,16 +27,16 @@ BENCH = (
     "rect-4",
     "-a",
     "fedavg,fediir",
+    "--no-references",
     "--held-out",
     "x=2",
     "--seeds",
     "1",
-    "--rounds",
-    "150",
     "-q",
     "-j",
     "2",
 )
+ROUNDS = ("--rounds", "150")
 
 
 def free_port() -> int:
@@ -105,7 +105,7 @@ def test_the_page_follows_a_bench_through_kills_of_the_bench_and_of_the_view(tmp
             wait_for(lambda: state_at(port), "the server", log)
             browser.open(f"http://127.0.0.1:{port}/", 390, scheme="dark")
             wait_for(lambda: "does not exist yet" in text("headline"), "the page that waits", log)
-            with running(*BENCH, "--out", str(out), log=log) as bench:
+            with running(*BENCH, *ROUNDS, "--out", str(out), log=log) as bench:
                 wait_for(lambda: rounds() >= 20, "the first rounds", log)
                 assert "is running" in text("headline")
                 os.killpg(bench.pid, signal.SIGKILL)
@@ -113,7 +113,7 @@ def test_the_page_follows_a_bench_through_kills_of_the_bench_and_of_the_view(tmp
             assert browser.evaluate("document.getElementById('report').hidden") is True
             assert browser.complaints == []
         # The view is started again while the bench goes on, on the same port; the page finds it by itself.
-        resumed = (*BENCH, "--out", str(out), "--resume")
+        resumed = (*BENCH, *ROUNDS, "--out", str(out), "--resume")
         with running(*resumed, log=log) as bench, running(*watch, log=log):
             wait_for(lambda: rounds() > before, "progress after both restarts", log)
             assert bench.wait(timeout=240) == 0, log.read_text()[-2000:]

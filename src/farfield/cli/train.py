@@ -33,11 +33,14 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.image_options import Features, ImageSize
-from farfield.cli.option_values import communication_list, parse_settings
+from farfield.cli.option_values import Metric, communication_list, parse_settings
 from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
+from farfield.errors import UserError
 from farfield.runs.plan import check_one_variant
 from farfield.runs.rounds import Progress as RunProgress
+from farfield.tasks import names as task_names
+from farfield.trained.from_bench import bench_choice
 from farfield.trained.model_folder import load_model
 from farfield.trained.training import train as train_model
 
@@ -67,6 +70,19 @@ def train(
             show_default=False,
         ),
     ] = None,
+    from_bench: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="The folder of a bench: train with the settings that it chose, and carry its held-out figures on the "
+            "card. Your own data is given again with --data.",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="With --from: a method or label of the bench. Default: the one that its report recommends."),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds; the task's own number by default.")] = None,
     communications: Annotated[
         str | None,
@@ -78,6 +94,7 @@ def train(
     partition: Annotated[str | None, typer.Option(help="domain, split, dirichlet:BETA or iid.")] = None,
     features: Features = None,
     image_size: ImageSize = None,
+    metric: Metric = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
     engine: EngineOption = "local",
     workers: Workers = None,
@@ -104,8 +121,23 @@ def train(
         sheet,
     )
     given = parse_settings(settings or [])
-    variant = check_one_variant(["fedavg"] if algorithms is None else algorithms, given)  # before data is read for it
-    loaded = find_task(task, data, options, features, image_size, given, rows=part_rows)
+    if from_bench is None and method is not None:
+        raise UserError("--method names a method of the bench that --from gives; without it, use --algorithm")
+    if from_bench is not None and algorithms is not None:
+        raise UserError("--from takes the method of a bench; name it with --method instead of --algorithm")
+    choice = None if from_bench is None else bench_choice(from_bench, method)
+    if choice is None:
+        variant = check_one_variant(["fedavg"] if algorithms is None else algorithms, given)  # before data is read
+        name = task
+    else:
+        variant = choice.variant
+        name = choice.task if task is None and data is None else task
+        if data is None and name not in task_names():
+            raise UserError(f"the bench in '{from_bench}' is of data of your own; give it again with --data")
+    loaded = find_task(name, data, options, features, image_size, given, rows=part_rows)
+    if choice is not None:
+        choice.check_data(loaded)
+        messages.print(choice.sentence, highlight=False, soft_wrap=True, markup=False)
     bar = bars(messages, disable=not messages.is_terminal)
     line = bar.add_task(escape(f"{variant} on {loaded.name}"), total=rounds, figures="", start=False)
     heartbeat = Heartbeat(messages)
@@ -121,8 +153,10 @@ def train(
         with callback_warnings():
             folder = train_model(
                 loaded,
-                variant,
+                None if choice is not None else variant,
                 out,
+                from_bench=choice,
+                metric=metric,
                 rounds=rounds,
                 communications=communication_list(communications),
                 seed=seed,
@@ -157,9 +191,10 @@ def train(
         "--use": use_file,
     }
     about = load_model(folder).about
+    where = f"{folder}/README.md" if choice is not None else _bench_command(task, data, options, others)
     output.print(
         f"model: {folder} (round {about['round']}, source validation {about['source_validation']:.4f})\n"
-        f"how it does at a site that took no part: {_bench_command(task, data, options, others)}",
+        f"how it does at a site that took no part: {where}",
         highlight=False,
         soft_wrap=True,
         markup=False,

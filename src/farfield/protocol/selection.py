@@ -98,6 +98,15 @@ BALANCED = frozenset({"balanced_accuracy", "macro_f1", "balanced_loss", "auroc",
 Standing = tuple[float, ...]
 
 
+#: What clients measure on their validation rows.
+VALIDATED = ("accuracy", "balanced_accuracy", "auroc", "loss", "balanced_loss")
+
+
+def validated(metric: str) -> str:
+    """Return the figure that clients measure for this metric: itself, or the loss that chooses in its place."""
+    return metric if metric in VALIDATED else criterion(metric)
+
+
 def criterion(metric: str) -> str:
     """Return the loss that chooses rounds where this metric leads."""
     return "balanced_loss" if metric in BALANCED else "loss"

@@ -64,7 +64,9 @@ def answer(sweep: Sweep, table: ResultTable) -> Answer:
         return Answer((nothing,), doubts=tuple(gaps(sweep)))
     baseline = next((line for line in table.lines if line.algorithm == table.baseline), None)
     chosen, sentences = _choice(table, candidates or complete, baseline)
-    sentences += _over_prior(table, chosen, candidates)
+    over_prior = _over_prior(table, chosen, candidates)
+    # That a method learned nothing that helps is the first thing to know of it.
+    sentences = [*over_prior, *sentences] if chosen.not_better_than_prior else [*sentences, *over_prior]
     references = [line for line in complete if line.reference and line.method != PRIOR and line is not chosen]
     if references:
         values = [f"{line.algorithm} {with_unit(table.metric, _mean(line))}" for line in references]

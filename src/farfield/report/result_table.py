@@ -14,25 +14,22 @@ from typing import Any, Literal
 from rich.table import Table as RichTable
 
 from farfield.protocol.against_prior import AgainstPrior
-from farfield.protocol.comparison_units import MIN_UNITS
 from farfield.protocol.metrics import HIGHER_IS_BETTER
-from farfield.protocol.selection import RULES
-from farfield.protocol.statistics import SHARED_TRAINING_NOTE, Difference, Summary
+from farfield.protocol.statistics import Difference, Summary
 from farfield.report.formats import (
     MISSING,
     NOT_FINITE,
     interval,
     is_percent,
-    listed,
     metric_label,
     metric_value,
     p_value,
-    plural,
     rule_label,
     settings_text,
 )
 from farfield.report.grid import Cell, Column, Grid, Tone
 from farfield.report.many_domains import MANY_DOMAINS, quartiles
+from farfield.report.result_notes import result_notes
 
 _VERDICTS: dict[str, tuple[str, Tone]] = {
     "better": ("better", "better"),
@@ -154,7 +151,7 @@ class ResultTable:
             columns += [Column(f"vs {self.baseline}", points), Column("verdict", text=True, term="beyond-chance")]
             if self._has_seed_verdicts:
                 columns.append(Column("on these domains", points, text=True, term="on-these"))
-        columns += [Column(heading, term=heading.replace(" ", "-")) for heading in self._source_columns]
+        columns += [Column(heading, term=heading.replace(" ", "-")) for heading in self.source_columns]
         if len(self.domains) > 1:
             columns.append(Column("worst domain", term="worst"))
             columns += [
@@ -173,9 +170,7 @@ class ResultTable:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know to read the numbers, one sentence per note."""
-        notes = (*self._unit_notes(), *self._source_notes(), *self._difference_notes(), *self._gap_notes())
-        left_out = (f"{label} is left out: {why}." for label, why in self.left_out.items())
-        return (*self.remarks, *left_out, *notes, *self._settings_notes())
+        return result_notes(self)
 
     def _row(self, line: ResultLine) -> tuple[Cell, ...]:
         expected = line.runs + line.failed + line.missing
@@ -188,7 +183,7 @@ class ResultTable:
             cells += self._difference_cells(line)
             cells += [self._seed_cell(line)] * self._has_seed_verdicts
         of_sources = {"source validation": line.validation, "participating": line.participating}
-        cells += [self._mean_cell(of_sources[heading]) for heading in self._source_columns]
+        cells += [self._mean_cell(of_sources[heading]) for heading in self.source_columns]
         if len(self.domains) > 1:
             where = f"on {line.worst_domain}" if line.worst_domain is not None else ""
             cells.append(Cell(metric_value(self.metric, line.worst), where, value=line.worst))
@@ -221,7 +216,7 @@ class ResultTable:
         return () if self.many_domains else self.domains
 
     @property
-    def _source_columns(self) -> list[str]:
+    def source_columns(self) -> list[str]:
         """Headings of the figures on the sources' own validation rows, where a line has them."""
         return ["source validation"] * any(line.validation is not None for line in self.lines) + [
             "participating"
@@ -274,118 +269,6 @@ class ResultTable:
             return p
         return f"{p}, could find {metric_value(self.metric, of.detectable)}"
 
-    def _unit_notes(self) -> list[str]:
-        notes = []
-        if RULES[self.rule].is_oracle:
-            notes.append("The oracle chose by looking at the held-out domain: a ceiling, not a result.")
-        seeds, domains = plural(len(self.seeds), "seed"), plural(len(self.domains), "held-out domain")
-        whole = all(line.complete for line in self.lines)
-        have = [sum(s is not None for s in line.domains.values()) for line in self.lines]
-        if self.unit == "domains" and not whole:
-            notes.append(
-                f"mean: over the held-out domains that have a result ({_span(have)} of {len(self.domains)}), each "
-                "averaged over the seeds that have one; means over different domains do not compare."
-            )
-        if self.unit == "domains":
-            spread = "± is a 95 % interval over domains" if len(self.domains) > 2 else "two domains give no interval"
-            if whole:
-                notes.append(f"mean: over {domains}, each averaged over {seeds}; {spread}.")
-            columns = f"{self.domains[0]} … {self.domains[-1]}: a column per held-out domain"
-            if self.many_domains:
-                one = "; one seed: how a rerun varies is not known" if len(self.seeds) == 1 else ""
-                notes.append(f"Quartiles are over the domains' means{one}. to_dicts() and JSON have every domain.")
-            elif len(self.seeds) == 1:
-                notes.append(f"{columns}; one seed: no interval within a domain, so how a rerun varies is not known.")
-            else:
-                notes.append(f"{columns}, ± its standard deviation over seeds.")
-        elif len(self.seeds) == 1:
-            notes.append(f"one seed: no interval. One held-out domain ({self.domains[0]}), run once.")
-        else:
-            notes.append(
-                f"mean: over {seeds} on one held-out domain ({self.domains[0]}); ± is a 95 % interval over seeds, "
-                "which says how a rerun varies and not how another domain would do."
-            )
-        return notes
-
-    def _source_notes(self) -> list[str]:
-        meanings = {
-            "source validation": "every source domain with the same weight",
-            "participating": "every row with the same weight",
-        }
-        shown = [f"{heading}: {meanings[heading]}" for heading in self._source_columns]
-        if not shown:
-            return []
-        return [f"On validation rows of the domains that took part, in the same rounds: {'; '.join(shown)}."]
-
-    def _difference_notes(self) -> list[str]:
-        of = [line.difference for line in self.lines if line.difference is not None]
-        if self.baseline is None:
-            return ["fedavg was not run, so no differences are shown."]
-        if not of:
-            return []
-        notes = []
-        enough = [d.n for d in of if d.n >= MIN_UNITS]
-        what = f"vs {self.baseline}: {self.noun} minus {self.baseline} on the same (held-out domain, seed) pairs"
-        if enough:
-            notes.append(f"{what}; interval and p over {_range(enough, 'domain')}.")
-        else:
-            notes.append(f"{what}; an interval and a verdict need {MIN_UNITS} shared domains.")
-        corrected = [d for d in of if d.p_holm is not None]
-        if len(corrected) > 1:
-            families = [
-                sum(line.difference is not None and line.reference is reference for line in self.lines)
-                for reference in (False, True)
-            ]
-            counts = " and ".join(
-                f"{n} {what}" for n, what in zip(families, (f"{self.noun}s", "references"), strict=True) if n > 1
-            )
-            notes.append(f"interval, p and verdict are Holm-corrected over {counts or 'one comparison each'}.")
-        if any(d.verdict == "no difference beyond chance" and d.detectable is not None for d in of):
-            notes.append("could find: the smallest true difference that this bench finds in 4 of 5 cases (80 % power).")
-        notes += self._needed_notes()
-        if any(d.verdict in ("better", "worse") for d in of):
-            notes.append(SHARED_TRAINING_NOTE)
-        return notes
-
-    def _needed_notes(self) -> list[str]:
-        """What would be needed to say more of the method that looks best and is within chance."""
-        open_ = [
-            line
-            for line in self.lines
-            if line.difference is not None and line.difference.needed and not line.reference and line.finite
-        ]
-        if not open_:
-            return []
-        sign = 1 if self.higher_is_better else -1
-        first = max(open_, key=lambda line: sign * line.difference.mean if line.difference is not None else 0.0)
-        return [f"{first.algorithm}: {first.difference.needed}"] if first.difference is not None else []
-
-    def _settings_notes(self) -> list[str]:
-        """Return one sentence on whether a verdict is about tuned settings or about defaults."""
-        if any(line.chosen.startswith("tuned") for line in self.lines):
-            rest = [line.algorithm for line in self.lines if not line.chosen.startswith("tuned")]
-            untuned = f"; not tuned: {listed(rest)}" if rest else ""
-            return [f"settings: tuned for each held-out domain on its sources alone{untuned}."]
-        if self.baseline is not None and len(self.lines) > 1:
-            return ["settings: defaults or as given, never tuned; a verdict is about these settings."]
-        return []
-
-    def _gap_notes(self) -> list[str]:
-        notes: dict[str, list[str]] = {}
-        diverged = []
-        for line in self.lines:
-            gaps = [f"{line.failed} failed"] * bool(line.failed) + [f"{line.missing} missing"] * bool(line.missing)
-            have = sum(s is not None for s in line.domains.values())
-            if gaps:
-                text = f"of {plural(line.runs + line.failed + line.missing, 'run')} {listed(gaps)}"
-                if have < len(self.domains):
-                    text += f"; results on {have} of {len(self.domains)} domains, so its mean does not compare"
-                notes.setdefault(f"{text}.", []).append(line.algorithm)
-            if line.overall is not None and not line.finite:
-                bad = [d for d, s in line.domains.items() if s is not None and not math.isfinite(s.mean)]
-                diverged.append(f"{line.algorithm} diverged on {_some(bad)}: its {self.metric} is not a finite number.")
-        return [*(f"{listed(of)}: {text}" for text, of in notes.items()), *diverged]
-
     def _record(self, line: ResultLine) -> dict[str, Any]:
         overall, difference = line.overall, line.difference
         record: dict[str, Any] = {
@@ -434,15 +317,3 @@ class ResultTable:
 def _left_out_row(label: str, columns: int) -> tuple[Cell, ...]:
     """The line of a variant that does not fit; a note has the reason."""
     return (Cell(label, "left out"), *(Cell(MISSING, tone="missing") for _ in range(columns - 1)))
-
-
-def _span(counts: list[int]) -> str:
-    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
-
-
-def _some(names: list[str]) -> str:
-    return listed(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
-
-
-def _range(counts: list[int], noun: str) -> str:
-    return plural(counts[0], noun) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} {noun}s"

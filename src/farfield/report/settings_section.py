@@ -10,6 +10,7 @@ from farfield.models import NORM_POLICIES
 from farfield.report.formats import MISSING, public, rule_label, setting, settings_text
 from farfield.report.grid import Cell, Column, Grid
 from farfield.report.metric_values import row_noun
+from farfield.tasks import names
 
 Pairs = list[tuple[str, str | list[str]]]
 
@@ -84,20 +85,18 @@ def own_grid(settings: Mapping[str, Mapping[str, Any]], noun: str) -> Grid | Non
     return Grid("Parameters that differ", (Column(noun, text=True), *(Column(key) for key in keys)), rows)
 
 
-def command(plan: Mapping[str, Any], recorded: str | None = None) -> str:
-    """Return the command that repeats the bench: the one that was recorded, else one made from the plan.
+def command(plan: Mapping[str, Any]) -> str:
+    """Return a command that repeats the bench, made from its plan.
 
-    A task that was made from a file is named by the option that reads it, because a plan does not hold its path.
+    A plan does not hold the path of a user's own data: FILE and COLUMN stand for it and for its columns.
     """
-    if recorded:
-        return public(recorded)
-    if plan.get("compared"):
-        return shlex.join(["farfield", "report", *map(public, plan["compared"])])
+    named = plan["task"] in names()
+    task = [public(plan["task"])] if named else ["--data", "FILE", "--label", "COLUMN", "--domain", "COLUMN"]
     variants = [
         v["label"] if v["label"].startswith(f"{v['method']}:") or not v["settings"] else _typed(v)
         for v in plan["variants"]
     ]
-    words = ["farfield", "bench", public(plan["task"]), "--algorithms", ",".join(variants)]
+    words = ["farfield", "bench", *task, "--algorithms", ",".join(variants)]
     groups = (plan.get("folds") or {}).values()
     held_out = ["+".join(group) for group in groups] or plan["held_out"]
     words += ["--held-out", ",".join(held_out), "--seeds", ",".join(str(seed) for seed in plan["seeds"])]

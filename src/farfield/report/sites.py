@@ -140,22 +140,24 @@ def _confusion(sweep: Sweep, of: Sequence[Mapping[str, Any]]) -> Grid | None:
 
 
 def _pooled_bins(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
-    """Bins with the same edges become one: rows are summed, scores and shares are weighted by rows."""
-    pooled: dict[tuple[float, float], list[Mapping[str, Any]]] = {}
-    for bins in runs:
-        for b in bins:
-            if b.get("rows") and b.get("mean_score") is not None and b.get("share") is not None:
-                pooled.setdefault((b["low"], b["high"]), []).append(b)
+    """The bins of all seeds as one curve: the first bins together, the second, and so on, each weighted by its rows.
+
+    Bins hold equal parts of the rows, so their edges differ between seeds and their places do not. Seeds with another
+    number of bins than the first are left out.
+    """
+    alike = [bins for bins in runs if len(bins) == len(runs[0])]
     result = []
-    for _, of in sorted(pooled.items()):
-        rows = sum(b["rows"] for b in of)
-        result.append(
-            {
-                "rows": rows / len(runs),
-                "mean_score": sum(b["rows"] * b["mean_score"] for b in of) / rows,
-                "share": sum(b["rows"] * b["share"] for b in of) / rows,
-            }
-        )
+    for of in zip(*alike, strict=True):
+        known = [b for b in of if b.get("rows") and b.get("mean_score") is not None and b.get("share") is not None]
+        rows = sum(b["rows"] for b in known)
+        if rows:
+            result.append(
+                {
+                    "rows": rows / len(alike),
+                    "mean_score": sum(b["rows"] * b["mean_score"] for b in known) / rows,
+                    "share": sum(b["rows"] * b["share"] for b in known) / rows,
+                }
+            )
     return result
 
 

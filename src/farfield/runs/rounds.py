@@ -23,7 +23,7 @@ from farfield.federation.engine import Engine
 from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Reply, Traffic
 from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
-from farfield.protocol.selection import Standing, standing
+from farfield.protocol.selection import Standing, standing, validated
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
 from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
@@ -281,7 +281,8 @@ class Rounds:
         A round in which a domain did not reply cannot win. Of rounds that stand equal the later one is kept.
         """
         metric = self.schedule.metric
-        shown = metric if any(metric in figures for figures in by_domain.values()) else "loss"
+        shown = validated(metric)
+        shown = shown if any(shown in figures for figures in by_domain.values()) else "loss"
         values = [figures[shown] for figures in by_domain.values() if shown in figures]
         self.validation = sum(values) / len(values)
         if set(by_domain) != self.domains:

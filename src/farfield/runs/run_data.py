@@ -46,9 +46,12 @@ def run_sources(plan: Plan, task: Task, job: Job) -> tuple[Domain, ...]:
     return source_domains(task, (*plan.domains_of(job.held_out), *plan.domains_of(job.inner)))
 
 
-def run_data(plan: Plan, task: Task, job: Job) -> RunData:
-    """Deal the rows out, then decide and fit the task's preparation on the sources alone and apply it to all."""
-    schema = source_schema(task, run_sources(plan, task, job))
+def run_data(plan: Plan, task: Task, job: Job, schema: SourceSchema | None = None) -> RunData:
+    """Deal the rows out, then decide and fit the task's preparation on the sources alone and apply it to all.
+
+    `schema` is what the sources decide, for whoever has asked already.
+    """
+    schema = schema or source_schema(task, run_sources(plan, task, job))
     sources = tuple(schema.of_run(domain) for domain in run_sources(plan, task, job))
     pooled = plan.algorithm(job.algorithm).pooled
     clients = make_clients(

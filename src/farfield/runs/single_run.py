@@ -17,7 +17,7 @@ from farfield.runs.growing import lengthen
 from farfield.runs.plan import Job, Plan
 from farfield.runs.rounds import Measure, OnBetter, Rounds, Schedule, Watch, open_run
 from farfield.runs.run_data import RunData, run_data, run_sources
-from farfield.runs.source_schema import source_schema
+from farfield.runs.source_schema import SourceSchema, source_schema
 from farfield.tasks.task import Task
 
 
@@ -38,23 +38,25 @@ def run_job(
     """
     records = RunFolder(folder)
     with records.writing():
-        config = plan.job_config(job, source_schema(task, run_sources(plan, task, job)))
+        schema = source_schema(task, run_sources(plan, task, job))
+        config = plan.job_config(job, schema)
         lengthen(records, config)
         done = open_run(records, config)
-        return done or _run_locked(plan, task, job, records, engine, checkpoint_every, watch, on_better)
+        return done or _run_locked(plan, task, job, schema, records, engine, checkpoint_every, watch, on_better)
 
 
 def _run_locked(
     plan: Plan,
     task: Task,
     job: Job,
+    schema: SourceSchema,
     records: RunFolder,
     engine: RunEngine,
     checkpoint_every: int,
     watch: Watch,
     on_better: OnBetter,
 ) -> dict[str, Any]:
-    data = run_data(plan, task, job)
+    data = run_data(plan, task, job, schema)
     if data.fitted is not None:
         write_json(records.path / PREPARATION, data.fitted.to_json())
     algorithm = plan.algorithm_of(job)

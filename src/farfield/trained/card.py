@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from farfield.models import NORM_POLICIES, hash_states
+from farfield.protocol.selection import validated
 from farfield.records.atomic import write_atomic
+from farfield.report.formats import metric_label
 from farfield.runs.plan import Job, Plan
 from farfield.runs.variants import Variant
 from farfield.tasks import load, names
@@ -20,10 +22,19 @@ CARD = "README.md"
 
 
 def write_card(
-    out: Path, plan: Plan, task: TaskOutline, job: Job, result: Mapping[str, Any], unseen: str | None = None
+    out: Path,
+    plan: Plan,
+    task: TaskOutline,
+    job: Job,
+    result: Mapping[str, Any],
+    unseen: str | None = None,
+    bench: str | None = None,
 ) -> None:
-    """Describe the model that was kept. `unseen` says how it does where it was not trained; left out, how to know."""
-    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out), unseen).encode())
+    """Describe the model that was kept. `unseen` says how it does where it was not trained; left out, how to know.
+
+    `bench` has the sections of the bench that the model comes from.
+    """
+    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out), unseen, bench).encode())
 
 
 def _bench_command(task: TaskOutline, variant: Variant) -> str:
@@ -35,6 +46,14 @@ def _bench_command(task: TaskOutline, variant: Variant) -> str:
         return f"`farfield bench {task.name} --algorithms {typed}`"
     what = "table" if task.prepared else "data"
     return f"`farfield bench --data` with the {what} that it was trained on, and `--algorithms {typed}`"
+
+
+def validation_label(metric: str, kind: str) -> str:
+    """Name the validation figure of a training: the leading metric, or the loss where clients do not measure it."""
+    shown = validated(metric)
+    if kind == "regression" and shown == "loss":
+        return "mean squared error (labels scaled to unit variance)"
+    return metric_label(shown, kind)
 
 
 def _is_registered(task: TaskOutline) -> bool:
@@ -71,16 +90,24 @@ weights, which are not in this folder: {name}, sha256 {digest}.
 
 
 def _card(
-    plan: Plan, task: TaskOutline, job: Job, result: Mapping[str, Any], trained: TrainedModel, unseen: str | None
+    plan: Plan,
+    task: TaskOutline,
+    job: Job,
+    result: Mapping[str, Any],
+    trained: TrainedModel,
+    unseen: str | None,
+    bench: str | None,
 ) -> str:
     variant = plan.variant(job.algorithm)
+    if bench is not None:
+        unseen = "What follows says how such a model does at a site that did not."
     if unseen is None:
         unseen = (
             "It does not say how the model does at a site that did\n"
             f"not: run {_bench_command(task, variant)}, which holds out one domain after the other."
         )
     state = trained.model.state()
-    metric = "loss" if task.kind == "regression" else "accuracy"
+    metric = validation_label(plan.metric, plan.kind)
     settings = "\n".join(f"| {name} | {value} |" for name, value in plan.settings[job.algorithm].items())
     return f"""# {job.algorithm} on {task.name}
 
@@ -99,6 +126,7 @@ A model for {task.description or task.name}, trained across {result["clients"]} 
 
 The validation figure is measured on the domains that took part. {unseen}
 
+{"" if bench is None else bench}
 ## Use
 
 {_usage(trained)}

@@ -20,6 +20,7 @@ from farfield.tasks.user_data.bag_of_words import FittedWords
 from farfield.tasks.user_data.columns import as_levels, as_text, encode, encode_unlabelled, is_code
 from farfield.tasks.user_data.preparation import Column, FittedTable
 from farfield.tasks.user_data.table_file import is_table, need_columns, read_frame, rows_named
+from farfield.tasks.user_data.yes_and_no import as_classes
 from farfield.trained.examples import ExamplesError, fold, from_array, read_examples
 
 if TYPE_CHECKING:
@@ -97,7 +98,9 @@ class Reader:
         else:
             x = self._plain_rows(path, frame.drop(columns=[name for name in (label, domain) if name is not None]))
         if self.classes:
-            labels: Texts | NDArray[np.float64] = as_levels(frame[label]).to_numpy(dtype=object)
+            labels: Texts | NDArray[np.float64] = as_classes(as_levels(frame[label]), self.classes).to_numpy(
+                dtype=object
+            )
         else:
             labels = encode(frame[[label]], [Column(label, "number")])[:, 0]
             infinite = frame.index[np.abs(labels) > np.finfo(np.float32).max]

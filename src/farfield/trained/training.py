@@ -20,14 +20,16 @@ from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
 from farfield.trained.card import write_card
+from farfield.trained.from_bench import BenchChoice, bench_choice
 from farfield.trained.model_folder import Best
 
 
 def train(
-    task: str | Task,
-    algorithm: AnyVariant,
-    out: str | Path,
+    task: str | Task | None = None,
+    algorithm: AnyVariant | None = None,
+    out: str | Path = "model",
     *,
+    from_bench: str | Path | BenchChoice | None = None,
     rounds: int | None = None,
     communications: int | Sequence[int] | None = None,
     seed: int = 0,
@@ -35,6 +37,7 @@ def train(
     clients: int | None = None,
     cohort: int | None = None,
     validation: float | str = 0.1,
+    metric: str | None = None,
     features: str | None = None,
     image_size: int | None = None,
     rows: int | None = None,
@@ -50,12 +53,31 @@ def train(
     """Train on every domain and keep the model of the round with the best source validation. Returns the folder.
 
     `algorithm` is one variant: a name, a text such as 'fedprox:mu=0.1', `farfield.method(…)`, a class or an instance.
+    `from_bench` is the folder of a bench: its settings are taken, `algorithm` is a label in it (or None for the method
+    that its report recommends), and the model's card carries its held-out figures. A `task` of your own data is given
+    again; a registered one is opened by name. What is given besides wins over the bench. `metric` decides which loss
+    keeps the best round: the class-balanced one where the metric weighs classes and not rows.
     `ready` is called when everything was checked, before the first round. `callbacks` are told of each round.
     """
-    variant = check_one_variant(algorithm, settings)
+    if from_bench is not None:
+        choice = from_bench if isinstance(from_bench, BenchChoice) else bench_choice(from_bench, _label(algorithm))
+        given = {"rounds": rounds, "partition": partition, "clients": clients, "cohort": cohort, "metric": metric}
+        options = {**choice.options, **{name: value for name, value in given.items() if value is not None}}
+        rounds, metric = options["rounds"], options["metric"]
+        partition, clients, cohort = (options.get(name) for name in ("partition", "clients", "cohort"))
+        validation = options["validation"]
+        settings = {**options["settings"], **(settings or {})}
+        algorithm, task = choice.variant, choice.task if task is None else task
+    else:
+        choice = None
+    if task is None:
+        raise PlanError("give a task to train on, or the folder of a bench of a registered task")
+    variant = check_one_variant("fedavg" if algorithm is None else algorithm, settings)
     label = variant.label
     check_weights(settings)
     task = open_task(task, features=features, image_size=image_size, rows=rows)
+    if choice is not None:
+        choice.check_data(task)
     out = Path(out)
     check_engine(engine, None)
     check_counts(workers, None, checkpoint_every)
@@ -70,6 +92,7 @@ def train(
         clients=clients,
         cohort=cohort,
         validation=validation,
+        metric=metric,
         evaluate_every=1,
         equal_steps=False,
         all_train=True,
@@ -106,8 +129,14 @@ def train(
                 on_better=best.keep,
             )
         teller.run_ended(job, None)
-    write_card(out, plan, task.outline(), job, result)
+    write_card(out, plan, task.outline(), job, result, bench=None if choice is None else choice.card)
     return out
+
+
+def _label(algorithm: AnyVariant | None) -> str | None:
+    if algorithm is None or isinstance(algorithm, str):
+        return algorithm
+    raise PlanError("a bench's method is named by its label, a text; give its settings with settings={…}")
 
 
 def _check_folder(out: Path, folder: Path, config: Mapping[str, Any], resume: bool) -> None:

@@ -163,7 +163,7 @@ def is_code(name: str) -> bool:
 
 def levels_of(series: Series) -> tuple[str, ...]:
     """The different categories of a column, by size where all are numbers, else by the alphabet."""
-    return in_order(text for text in as_levels(series) if text is not None)
+    return in_order(text for text in as_levels(series.drop_duplicates()) if text is not None)
 
 
 def observe(series: Series, name: str, categorical: bool) -> Observed:

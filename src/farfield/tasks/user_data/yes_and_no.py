@@ -29,6 +29,14 @@ def classes_in_order(classes: Sequence[str]) -> tuple[str, ...]:
     return (classes[1], classes[0]) if answers == [True, False] else tuple(classes)
 
 
+def as_classes(texts: Series, classes: Sequence[str]) -> Series:
+    """Labels of other rows, with other spellings of yes and no as the classes that a model has for them."""
+    answers = {yes_or_no(name): name for name in classes}
+    if not {True, False} <= set(answers) or all(name.strip() in ("0", "1") for name in answers.values()):
+        return texts
+    return texts.map(lambda text: text if text in classes else answers.get(yes_or_no(text), text), na_action="ignore")
+
+
 def alike_yes_and_no(column: Series, label: str, notes: list[str]) -> Series:
     """A label whose spellings of yes and no are one each: the most frequent. Other words stay as they are."""
     texts = as_levels(column)
