@@ -139,7 +139,18 @@ def farfield(*arguments: str) -> list[str]:
 
 
 def test_the_command_line_simulates_a_users_own_table_and_methods(methods: Path, tmp_path: Path) -> None:
-    common = ["bench", "--data", str(table(tmp_path)), "--label", "died", "--domain", "site", "--use", str(methods)]
+    common = [
+        "bench",
+        "--no-references",
+        "--data",
+        str(table(tmp_path)),
+        "--label",
+        "died",
+        "--domain",
+        "site",
+        "--use",
+        str(methods),
+    ]
     common += ["-a", "fedavg,mine=halves-for-a-test+fedomg:lr=0.05", "--held-out", "a", "--seeds", "1", "--rounds", "2"]
     found = {}
     for engine in ("local", "flower"):
@@ -153,7 +164,18 @@ def test_the_command_line_simulates_a_users_own_table_and_methods(methods: Path,
 
 
 def test_an_interrupted_simulation_leaves_no_process_and_no_folder(methods: Path, tmp_path: Path) -> None:
-    common = ["bench", "--data", str(table(tmp_path)), "--label", "died", "--domain", "site", "--use", str(methods)]
+    common = [
+        "bench",
+        "--no-references",
+        "--data",
+        str(table(tmp_path)),
+        "--label",
+        "died",
+        "--domain",
+        "site",
+        "--use",
+        str(methods),
+    ]
     common += ["-a", "fedavg", "--held-out", "a", "--seeds", "1", "--rounds", "100000", "--engine", "flower"]
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     (tmp_path / "tmp").mkdir()

@@ -20,6 +20,7 @@ def test_an_interrupted_bench_says_how_to_resume_and_leaves_no_process_behind(tm
     start = [sys.executable, "-c", f"{listen}; from farfield.cli.main import run; run()"]
     options = [
         "bench",
+        "--no-references",
         "rotated-digits",
         "-a",
         "fedavg,scaffold",

@@ -20,7 +20,14 @@ ALGORITHMS = "fedavg,scaffold,local-only,fedprox+fedadam"
 
 
 def command(out: Path, *more: str) -> list[str]:
-    start = [sys.executable, "-c", "from farfield.cli.main import run; run()", "bench", "rotated-digits"]
+    start = [
+        sys.executable,
+        "-c",
+        "from farfield.cli.main import run; run()",
+        "bench",
+        "rotated-digits",
+        "--no-references",
+    ]
     options = ["-a", ALGORITHMS, "--held-out", "0,30", "--seeds", "1", "--rounds", "40", "--checkpoint-every", "3"]
     return [*start, *options, "--out", str(out), "--quiet", *more]
 

@@ -390,7 +390,7 @@ import resource, sys
 import farfield as ff
 task = ff.read_folder(sys.argv[1], size=128)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-ff.bench(task, algorithms=["fedavg"], seeds=1, rounds=1, held_out=["a"], parallel=1, settings={"local_steps": 1})
+ff.bench(task, ["fedavg"], references=False, seeds=1, rounds=1, held_out=["a"], parallel=1, settings={"local_steps": 1})
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print((after - before) * 1024, sum(d.x.numel() for d in task.domains))
 """

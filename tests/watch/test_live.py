@@ -23,6 +23,7 @@ from tests.watch.serving import ask
 FARFIELD = (sys.executable, "-c", "from farfield.cli.main import run; run()")
 BENCH = (
     "bench",
+    "--no-references",
     "rect-4",
     "-a",
     "fedavg,fediir",
