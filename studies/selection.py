@@ -1,7 +1,7 @@
 """Which rule should choose the round: the figures behind the default, over several tasks and many seeds.
 
-    python studies/selection.py                                  # heart-disease, 10 seeds; about a minute on two cores
-    python studies/selection.py --task tcga-brca --seeds 20
+    python -m studies.selection                                  # heart-disease, 10 seeds; about a minute on two cores
+    python -m studies.selection --task tcga-brca --seeds 20
 
 For each way to choose: the mean over held-out domains of the leading metric on the held-out domain, as a mean and a
 standard deviation over seeds; the accuracy beside it; and the median of the chosen rounds. `loss` and `balanced loss`
@@ -24,7 +24,7 @@ from farfield.report.collect import Curve
 WAYS: dict[str, tuple[str, str | None]] = {
     "loss": ("source-loss", "loss"),
     "balanced loss": ("source-loss", "balanced_loss"),
-    "metric": ("source-metric", None),
+    "metric": ("source-validation", None),
     "accuracy": ("source-accuracy", "accuracy"),
     "last": ("last", None),
     "oracle": ("oracle", None),

@@ -46,17 +46,18 @@ def test_last_takes_the_last_round_whatever_its_metrics() -> None:
     assert choose("last", "accuracy", [*ROWS, SourceRow(40, {"art": {"loss": math.nan}})]) == 40
 
 
-def test_source_validation_takes_the_lowest_mean_loss_over_domains() -> None:
+def test_source_loss_takes_the_lowest_mean_loss_over_domains() -> None:
     # means .35, .225, .24
-    assert choose("source-validation", "accuracy", ROWS) == 20
+    assert choose("source-loss", "accuracy", ROWS) == 20
 
 
-def test_source_validation_weighs_domains_equally_whatever_their_size() -> None:
+def test_source_validation_takes_the_best_mean_over_domains_whatever_their_size() -> None:
     rows = [
-        SourceRow(1, {"big": {"loss": 0.1, "n": 1000.0}, "small": {"loss": 0.9, "n": 10.0}}),
-        SourceRow(2, {"big": {"loss": 0.4, "n": 1000.0}, "small": {"loss": 0.5, "n": 10.0}}),
+        SourceRow(1, {"big": {"accuracy": 0.9, "loss": 1.0, "n": 1000.0}, "small": {"accuracy": 0.1, "loss": 1.0}}),
+        SourceRow(2, {"big": {"accuracy": 0.6, "loss": 2.0, "n": 1000.0}, "small": {"accuracy": 0.5, "loss": 2.0}}),
     ]
     assert choose("source-validation", "accuracy", rows) == 2
+    assert choose("source-loss", "accuracy", rows) == 1
 
 
 #: Accuracy is best in round 1 and again in round 3, AUROC in round 2, the loss in 4, the class-balanced loss in 3.
@@ -71,12 +72,14 @@ MANY = [
 @pytest.mark.parametrize(
     ("rule", "metric", "chosen"),
     [
-        ("source-validation", "accuracy", 4),
-        ("source-validation", "auroc", 3),
-        ("source-validation", "balanced_accuracy", 3),
-        ("source-metric", "accuracy", 3),
-        ("source-metric", "auroc", 2),
-        ("source-metric", "loss", 4),
+        ("source-loss", "accuracy", 4),
+        ("source-loss", "auroc", 4),
+        ("source-loss", "balanced_loss", 3),
+        ("source-validation", "accuracy", 3),
+        ("source-validation", "auroc", 2),
+        ("source-validation", "average_precision", 2),
+        ("source-validation", "loss", 4),
+        ("source-validation", "brier", 4),
         ("source-accuracy", "accuracy", 1),
         ("source-accuracy", "auroc", 1),
         ("last", "auroc", 4),
@@ -90,9 +93,7 @@ def test_the_leading_metric_decides_what_each_rule_looks_at(rule: str, metric: s
 @pytest.mark.parametrize("metric", ["rmse", "mae", "r2", "loss"])
 def test_a_regression_is_chosen_by_its_squared_error_under_every_rule(metric: str) -> None:
     rows = source({1: {"a": 3.0, "b": 1.0}, 2: {"a": 1.0, "b": 2.0}, 3: {"a": 2.0, "b": 3.0}})
-    assert choose("source-validation", metric, rows) == 2
-    if metric in ("rmse", "loss"):
-        assert choose("source-metric", metric, rows) == 2
+    assert choose("source-validation", metric, rows) == choose("source-loss", metric, rows) == 2
     if metric != "loss":
         assert choose("source-accuracy", metric, rows) == 2
 
@@ -102,14 +103,14 @@ def test_ties_in_the_metric_go_to_the_lower_loss_and_then_to_the_later_round() -
         SourceRow(r, {"a": {"accuracy": accuracy, "loss": loss}})
         for r, accuracy, loss in [(1, 0.9, 0.7), (2, 0.9, 0.5), (3, 0.9, 0.5), (4, 0.9, 0.6), (5, 0.8, 0.1)]
     ]
-    assert choose("source-metric", "accuracy", rows) == 3
+    assert choose("source-validation", "accuracy", rows) == 3
     assert choose("source-accuracy", "accuracy", rows) == 1
 
 
 def test_the_later_of_equal_losses_wins_in_any_order_of_the_rows() -> None:
     rows = source({1: {"a": 0.5}, 2: {"a": 0.3}, 3: {"a": 0.3}, 4: {"a": 0.4}})
-    assert choose("source-validation", "accuracy", rows) == 3
-    assert choose("source-validation", "accuracy", rows[::-1]) == 3
+    assert choose("source-loss", "accuracy", rows) == 3
+    assert choose("source-loss", "accuracy", rows[::-1]) == 3
 
 
 def test_domains_in_another_order_tie_exactly() -> None:
@@ -126,11 +127,12 @@ def test_a_metric_that_one_domain_cannot_define_is_averaged_over_the_others() ->
         SourceRow(2, {"a": {"auroc": 0.8, "loss": 1.0}, "one class": {"loss": 1.0}}),
         SourceRow(3, {"a": {"auroc": 0.7, "loss": 1.0}, "one class": {"loss": 1.0}}),
     ]
-    assert choose("source-metric", "auroc", rows) == 2
+    assert choose("source-validation", "auroc", rows) == 2
 
 
-def test_records_without_a_class_balanced_loss_are_chosen_by_the_loss() -> None:
+def test_where_no_domain_defines_the_metric_the_loss_chooses() -> None:
     assert choose("source-validation", "auroc", ROWS) == 20
+    assert choose("source-loss", "balanced_loss", ROWS) == 20
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -144,7 +146,7 @@ def test_values_that_are_not_finite_never_win(metric: str, bad: float) -> None:
 
 
 def test_no_finite_value_at_all_is_an_error() -> None:
-    with pytest.raises(ValueError, match="none of 2 rounds has a finite mean loss"):
+    with pytest.raises(ValueError, match="none of 2 rounds has a finite mean accuracy"):
         choose("source-validation", "accuracy", source({1: {"a": math.nan}, 2: {"a": math.nan}}))
 
 
@@ -231,7 +233,7 @@ def test_a_round_that_appears_twice_is_refused() -> None:
 
 def test_a_missing_figure_is_named() -> None:
     with pytest.raises(ValueError, match="none of 3 rounds has a finite mean accuracy over all domains"):
-        choose("source-metric", "accuracy", ROWS)
+        choose("source-accuracy", "accuracy", ROWS)
 
 
 def test_an_unknown_rule_gets_a_suggestion() -> None:
@@ -239,7 +241,7 @@ def test_an_unknown_rule_gets_a_suggestion() -> None:
         ValueError, match="unknown selection rule 'source_validation'; did you mean 'source-validation'"
     ):
         choose("source_validation", "accuracy", ROWS)
-    with pytest.raises(ValueError, match="there are last, source-validation, source-metric, source-accuracy, "):
+    with pytest.raises(ValueError, match="there are last, source-validation, source-loss, source-accuracy, "):
         choose("xyzzy", "accuracy", ROWS)
 
 

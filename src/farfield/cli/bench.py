@@ -133,7 +133,7 @@ def bench(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Selection rules, the main one first: source-validation (lowest validation loss), source-metric, "
+            help="Selection rules, the main one first: source-validation (best validation metric), source-loss, "
             "source-accuracy (the papers' rule), last, leave-one-domain-out (trains inner runs too), oracle. "
             f"Default: {','.join(DEFAULT_RULES)}."
         ),

@@ -1,4 +1,4 @@
-"""The metric that leads a bench: headline and tables show it, and the loss that suits it chooses rounds."""
+"""The metric that leads a bench: headline and tables show it, and rounds are chosen by it."""
 
 from __future__ import annotations
 

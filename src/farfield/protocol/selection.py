@@ -3,17 +3,18 @@
 | rule | looks at | chooses |
 |---|---|---|
 | `last` | nothing | the last recorded round |
-| `source-validation` | validation data of the training domains | lowest mean loss over domains |
-| `source-metric` | validation data of the training domains | best mean of the leading metric over domains |
+| `source-validation` | validation data of the training domains | best mean of the leading metric over domains |
+| `source-loss` | validation data of the training domains | lowest mean loss over domains |
 | `source-accuracy` | validation data of the training domains | highest mean accuracy, the earliest of equals |
 | `leave-one-domain-out` | inner runs that each held out one more source | best mean over those inner held-out domains |
 | `oracle` | the held-out domain itself | best there: a ceiling, not a result |
 | `oracle-loss` | the held-out domain itself | lowest loss there (FedILC's tables): a ceiling too |
 
-One metric leads a bench. The loss that chooses is the class-balanced one where that metric weighs classes and not rows
-(`criterion`). Of rounds with equal values the one with the lower loss wins, then the later one. `source-accuracy` is
-the rule of the papers' published code and keeps their tie, the earliest round; regressions have no accuracy, so there
-it is the lowest loss. Only finite values can win. `studies/selection.py` has the figures behind the default.
+One metric leads a bench and chooses its rounds. Of rounds with equal values the one with the lower loss wins, then the
+later one. Where clients do not measure the metric, the nearest figure that they measure takes its place (`validated`).
+`source-accuracy` is the rule of the papers' published code and keeps their tie, the earliest round; regressions have no
+accuracy, so there it is the lowest loss. Only finite values can win. `studies/selection.py` has the figures behind the
+default.
 
 The rules that choose honestly take `SourceRow` and `InnerRow`, which have no place for results of the held-out domain.
 `choose_oracle` is the only function here that takes any.
@@ -75,8 +76,8 @@ RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
         Rule("last", "the last round; nothing is looked at"),
-        Rule("source-validation", "lowest mean loss over the training domains' validation data"),
-        Rule("source-metric", "best mean of the leading metric over the training domains' validation data"),
+        Rule("source-validation", "best mean of the leading metric over the training domains' validation data"),
+        Rule("source-loss", "lowest mean loss over the training domains' validation data"),
         Rule("source-accuracy", "highest mean accuracy over the training domains' validation data, as in the papers"),
         Rule(
             "leave-one-domain-out",
@@ -89,10 +90,7 @@ RULES: dict[str, Rule] = {
 }
 
 #: The rules that look at the validation data of the training domains alone.
-LOOKS_AT_VALIDATION = ("source-validation", "source-metric", "source-accuracy")
-
-#: Metrics that weigh classes and not rows: their rounds are chosen by the class-balanced loss.
-BALANCED = frozenset({"balanced_accuracy", "macro_f1", "balanced_loss", "auroc", "average_precision"})
+LOOKS_AT_VALIDATION = ("source-validation", "source-loss", "source-accuracy")
 
 #: How good a round is: compared from left to right, higher is better; None where the round cannot win.
 Standing = tuple[float, ...]
@@ -100,16 +98,18 @@ Standing = tuple[float, ...]
 
 #: What clients measure on their validation rows.
 VALIDATED = ("accuracy", "balanced_accuracy", "auroc", "loss", "balanced_loss")
+#: The nearest of these figures to a metric that clients do not measure; the loss where there is none.
+_NEAREST = {"macro_f1": "balanced_accuracy", "average_precision": "auroc"}
 
 
 def validated(metric: str) -> str:
-    """Return the figure that clients measure for this metric: itself, or the loss that chooses in its place."""
-    return metric if metric in VALIDATED else criterion(metric)
+    """Return the figure that clients measure for this metric: itself, or the nearest to it."""
+    return metric if metric in VALIDATED else _NEAREST.get(metric, "loss")
 
 
 def criterion(metric: str) -> str:
-    """Return the loss that chooses rounds where this metric leads."""
-    return "balanced_loss" if metric in BALANCED else "loss"
+    """Return the loss that breaks ties where this metric leads."""
+    return "balanced_loss" if metric == "balanced_loss" else "loss"
 
 
 def standing(rule: str, metric: str, domains: Mapping[str, Mapping[str, float]]) -> Standing | None:
@@ -120,16 +120,19 @@ def standing(rule: str, metric: str, domains: Mapping[str, Mapping[str, float]])
     averaged over the domains that have it; a loss must be there in all of them.
     """
     loss = -_mean_of(domains, criterion(metric), everywhere=True)
-    if rule == "source-validation":
+    if rule == "source-loss":
         found: Standing = (loss,)
-    elif rule == "source-metric":
-        found = (_signed(metric, _mean_of(domains, metric, everywhere=False)), loss)
+    elif rule == "source-validation":
+        by = metric if any(metric in figures for figures in domains.values()) else validated(metric)
+        # A figure that no domain defines, such as AUROC where each has one class, leaves it to the loss.
+        value = _mean_of(domains, by, everywhere=False)
+        found = (loss, loss) if math.isnan(value) else (_signed(by, value), loss)
     elif rule == "source-accuracy":
         by = "accuracy" if metric not in REGRESSION else "loss"
         found = (_signed(by, _mean_of(domains, by, everywhere=True)),)
     else:
         raise ValueError(f"rule '{rule}' does not look at validation figures")
-    return found if all(map(math.isfinite, found)) else None
+    return _finite(found)
 
 
 def choose(
@@ -178,7 +181,7 @@ def source_validation(metric: str, source_rows: Sequence[SourceRow], rule: str =
     rows = _by_round(source_rows, "source")
     domains = _source_domains(rows.values())
     return _best(
-        criterion(metric) if rule == "source-validation" else metric,
+        criterion(metric) if rule == "source-loss" else metric,
         {
             r: standing(rule, metric, row.domains) if all(name in row.domains for name in domains) else None
             for r, row in rows.items()
@@ -188,7 +191,7 @@ def source_validation(metric: str, source_rows: Sequence[SourceRow], rule: str =
 
 
 def leave_one_domain_out(metric: str, source_rows: Sequence[SourceRow], inner: Mapping[str, Sequence[InnerRow]]) -> int:
-    """The round with the lowest mean loss over inner runs, each measured on the source domain it held out.
+    """The round with the best mean of the metric over inner runs, each measured on the source domain it held out.
 
     `inner` maps that domain to the rows of its inner run; it may cover some of the sources only. Candidates are the
     rounds that every inner run and `source_rows` have.
@@ -207,7 +210,7 @@ def leave_one_domain_out(metric: str, source_rows: Sequence[SourceRow], inner: M
     if not rounds:
         raise ValueError(f"no round was evaluated both in this run and in all inner runs {sorted(runs)}")
     return _best(
-        criterion(metric),
+        metric,
         {
             r: standing("source-validation", metric, {name: run[r].metrics for name, run in runs.items()})
             for r in rounds

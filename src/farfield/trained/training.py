@@ -55,8 +55,8 @@ def train(
     `algorithm` is one variant: a name, a text such as 'fedprox:mu=0.1', `farfield.method(…)`, a class or an instance.
     `from_bench` is the folder of a bench: its settings are taken, `algorithm` is a label in it (or None for the method
     that its report recommends), and the model's card carries its held-out figures. A `task` of your own data is given
-    again; a registered one is opened by name. What is given besides wins over the bench. `metric` decides which loss
-    keeps the best round: the class-balanced one where the metric weighs classes and not rows.
+    again; a registered one is opened by name. What is given besides wins over the bench. The round with the
+    best `metric` on the sources' validation rows is kept.
     `ready` is called when everything was checked, before the first round. `callbacks` are told of each round.
     """
     if from_bench is not None:

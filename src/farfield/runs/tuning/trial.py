@@ -52,7 +52,8 @@ def trial_row(
 def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[str, Any]:
     """Choose the round as the rule would, and return the criterion there."""
     assert plan.tuning is not None
-    metric = plan.tuning.metric
+    # By the loss: accuracies of few rows are equal too often to tell settings apart.
+    metric = criterion(plan.tuning.metric)
     source = [SourceRow(r["round"], _domains(r["validation"])) for r in run.rounds() if "validation" in r]
     rows: dict[str, list[InnerRow]] = {}
     for unit, of in inner.items():
@@ -73,7 +74,7 @@ def _judge(plan: Plan, run: RunFolder, inner: Mapping[str, RunFolder]) -> dict[s
         "round": chosen,
         "criterion": -found[0],
         "validation": {name: fmean(of[name] for of in by_domain.values()) for name in shared},
-        "domains": {domain: of.get(criterion(metric), of["loss"]) for domain, of in by_domain.items()},
+        "domains": {domain: of.get(metric, of["loss"]) for domain, of in by_domain.items()},
     }
 
 
