@@ -64,12 +64,12 @@ def test_what_the_model_does_not_know_is_left_out_and_named(folder: Path, tmp_pa
     result = ff.evaluate(folder, write(new, tmp_path / "new.csv"))
     said = " | ".join(result.notes)
     assert "left out what has no label: row 3" in said
-    assert "2 of 29 rows have classes that the model never learned and are left out: 'Yes' (1), 'maybe' (1)" in said
-    assert "'Yes' is spelt 'yes' in the model" in said
+    # 'Yes' is a spelling of the model's 'yes'.
+    assert "1 of 29 rows have classes that the model never learned and are left out: 'maybe' (1)" in said
     assert "'maternity' in row 6" in said
-    right = round(result.metrics["accuracy"] * 27)
+    right = round(result.metrics["accuracy"] * 28)
     assert f"would make the accuracy {100 * right / 29:.1f} %" in said
-    assert result.overall.rows == bare.overall.rows == 27
+    assert (result.overall.rows, bare.overall.rows) == (28, 27)
 
 
 def test_a_class_that_is_absent_leaves_auroc_out(folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -338,6 +340,7 @@ def bench(
                 "fresh": fresh,
                 "ready": ready,
                 "tell": tell,
+                "command": shlex.join(["farfield", *sys.argv[1:]]),
                 "observer": display,
                 "callbacks": callbacks,
                 "diagnose": diagnose,

@@ -21,6 +21,8 @@ DATA = "data.json"
 EXAMPLES = "examples.json"
 #: The runs of the plan in their order, with their folders and rounds, for whoever watches.
 JOBS = "jobs.json"
+#: The commands that made the bench, one row per command: the first began it, the others went on with it.
+COMMANDS = "commands.jsonl"
 #: How the domains differ; a short bench has none.
 DIAGNOSIS = "diagnosis.json"
 #: In a run's folder: the numbers by which its rows were prepared.

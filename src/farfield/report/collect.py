@@ -16,7 +16,8 @@ from farfield.diagnose.data_summary import DataSummary
 from farfield.protocol.leading_metric import AUTO, metric_named
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
-from farfield.records.bench_folder import BENCH, DATA, FAILURE, PREPARATION, format_of
+from farfield.records.atomic import read_rows
+from farfield.records.bench_folder import BENCH, COMMANDS, DATA, FAILURE, PREPARATION, format_of
 from farfield.records.sealed import count_look, open_sealed, open_sites
 from farfield.report.completeness import Completeness, completeness
 from farfield.report.source_figures import in_label_units, source_figures
@@ -74,6 +75,8 @@ def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
     plan = _plan(read_config(folder / BENCH), folder)
     if metric is not None and metric.strip().lower() != AUTO:
         plan = {**plan, "metric": metric_named(plan["kind"], metric), "metric_reason": "it was asked for"}
+    typed = [row["command"] for row in read_rows(folder / COMMANDS) if isinstance(row.get("command"), str)]
+    plan["commands"] = typed
     looks = count_look(folder, purpose)
     rows, curves, failures, events = [], [], [], []
     found = 0

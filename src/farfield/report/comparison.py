@@ -6,6 +6,7 @@ some of the benches have is left out, with a note. Benches of other tasks or oth
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,7 @@ def compared(sweeps: Sequence[Sweep], baseline: str | None = None) -> Sweep:
         "folds": folds,
         "seeds": seeds,
         "rules": rules,
+        "commands": [shlex.join(["farfield", "report", *names])],
         "notes": [*dict.fromkeys(note for sweep in sweeps for note in sweep.plan.get("notes", ())), *notes],
     }
     plan["baseline"] = _baseline(baseline, plan, sweeps[0], labels[0])

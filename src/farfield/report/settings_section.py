@@ -86,10 +86,13 @@ def own_grid(settings: Mapping[str, Mapping[str, Any]], noun: str) -> Grid | Non
 
 
 def command(plan: Mapping[str, Any]) -> str:
-    """Return a command that repeats the bench, made from its plan.
+    """Return the commands that made the bench, as they were typed, without the folders of files.
 
-    A plan does not hold the path of a user's own data: FILE and COLUMN stand for it and for its columns.
+    Of a bench from Python it is a command made from the plan, which does not hold the path of a user's own data: FILE
+    and COLUMN stand for it and for its columns.
     """
+    if plan.get("commands"):
+        return "\n".join(public(typed) for typed in plan["commands"])
     named = plan["task"] in names()
     task = [public(plan["task"])] if named else ["--data", "FILE", "--label", "COLUMN", "--domain", "COLUMN"]
     variants = [

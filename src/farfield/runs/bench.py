@@ -10,6 +10,8 @@ from typing import Any
 
 from farfield.errors import UserError
 from farfield.protocol.leading_metric import check_metric
+from farfield.records.atomic import append_row
+from farfield.records.bench_folder import COMMANDS
 from farfield.report.collect import collect
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.diagnosis import attach_diagnosis
@@ -64,6 +66,7 @@ def bench(
     fresh: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
     tell: Callable[[str], None] | None = None,
+    command: str | None = None,
     observer: Observer | None = None,
     callbacks: Sequence[Callback] = (),
     metric: str | None = None,
@@ -140,6 +143,8 @@ def bench(
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with open_sweep(plan, folder, resume=resume, fresh=fresh) as added:
         ready(plan)
+        if command is not None:
+            append_row(folder / COMMANDS, {"command": command})
         at_once = runs_at_once(engine, workers, parallel)
         if tell is not None:
             _announce(tell, plan, task, folder, added, at_once, probe=engine == "local")

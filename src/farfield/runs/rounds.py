@@ -10,17 +10,14 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from farfield.algorithms import FedAvg, State
 from farfield.federation.engine import Engine
-from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Replies, Reply, Traffic
+from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Traffic
 from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.protocol.selection import Standing, standing, validated
@@ -29,6 +26,7 @@ from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
+from farfield.runs.validation_by_domain import validation_by_domain
 
 #: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
 VALIDATION_CLIENTS = 100
@@ -323,58 +321,6 @@ class Rounds:
             | {"python": platform.python_version()},
             "model_sha256": hash_states(self.algorithm.models(state)),
         }
-
-
-def validation_by_domain(replies: Replies, kind: str) -> dict[str, dict[str, float]]:
-    """Validation metrics of each source domain, over the rows of all its clients.
-
-    The AUROC of a domain with several clients is the mean of theirs, weighted by their pairs of rows of two classes, or
-    by their rows where there are more classes: rows of different clients are never ranked against each other.
-    """
-    by_domain: dict[str, list[Reply]] = {}
-    for reply in replies:
-        if reply.values["rows"]:
-            by_domain.setdefault(reply.domain, []).append(reply)
-    return {
-        domain: _regression_figures(of) if kind == "regression" else _classification_figures(of)
-        for domain, of in by_domain.items()
-    }
-
-
-def _weighted(replies: Sequence[Reply], name: str) -> float:
-    rows = [float(reply.values["rows"]) for reply in replies]
-    return sum(n * float(reply.values[name]) for n, reply in zip(rows, replies, strict=True)) / sum(rows)
-
-
-def _regression_figures(replies: Sequence[Reply]) -> dict[str, float]:
-    return {"loss": _weighted(replies, "loss"), "n": sum(float(reply.values["rows"]) for reply in replies)}
-
-
-def _classification_figures(replies: Sequence[Reply]) -> dict[str, float]:
-    figures = {
-        "loss": _weighted(replies, "loss"),
-        "accuracy": _weighted(replies, "accuracy"),
-        "n": sum(float(reply.values["rows"]) for reply in replies),
-    }
-    if all("class_rows" in reply.values for reply in replies):
-        rows, loss, correct = (
-            sum(torch.as_tensor(reply.values[name]).double() for reply in replies)
-            for name in ("class_rows", "class_loss", "class_correct")
-        )
-        assert isinstance(rows, Tensor)
-        present = rows > 0
-        figures["balanced_accuracy"] = float((correct / rows)[present].mean())
-        figures["balanced_loss"] = float((loss / rows)[present].mean())
-    ranked = [(_pairs(reply), float(reply.values["auroc"])) for reply in replies if "auroc" in reply.values]
-    total = sum(weight for weight, _ in ranked)
-    if total > 0:
-        figures["auroc"] = sum(weight * area for weight, area in ranked) / total
-    return figures
-
-
-def _pairs(reply: Reply) -> float:
-    counts = torch.as_tensor(reply.values.get("class_rows", 0.0)).double().reshape(-1)
-    return float(counts.prod()) if len(counts) == 2 else float(reply.values["rows"])
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from farfield.diagnose.data_summary import summarise
 from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
-from farfield.records.bench_folder import BENCH, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
+from farfield.records.bench_folder import BENCH, COMMANDS, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
 from farfield.records.setting_text import readable
 from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
@@ -130,7 +130,7 @@ def _remove_sweep(out: Path) -> None:
     """
     for name in ("runs", TUNING, TRACKERS):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (BENCH, DATA, DIAGNOSIS, EXAMPLES, JOBS, "report.html"):
+    for name in (BENCH, COMMANDS, DATA, DIAGNOSIS, EXAMPLES, JOBS, "report.html"):
         (out / name).unlink(missing_ok=True)
 
 

@@ -120,7 +120,7 @@ def test_what_a_round_costs_is_counted_by_phase(workers: int) -> None:
         cost = fed.traffic
     # 32 and 39 training rows in batches of 8, two rounds.
     assert (cost.local_steps, cost.examples) == (2 * (4 + 5), 2 * (32 + 39))
-    assert cost.bytes_up == {"train": 2 * 2 * (2 * 4 * parameters + 8), "evaluate": 3 * 8}
+    assert cost.bytes_up == {"train": 2 * 2 * (2 * 4 * parameters + 8), "evaluate": 3 * 8 + 3 * 3 * 4 + 8}
     assert cost.bytes_down == {"train": 2 * 2 * (2 * 4 * parameters), "evaluate": 4 * parameters}
     assert cost.client_seconds > 0
     assert cost.waiting_seconds > 0
