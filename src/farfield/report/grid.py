@@ -21,6 +21,8 @@ Tone = Literal["", "better", "worse", "missing"]
 _STYLES = {"": "", "better": "green", "worse": "red", "missing": "dim"}
 _NAME_WIDTH = 12
 _TEXT_WIDTH = 8
+#: A word of a heading is broken only beyond this.
+_HEADING_WIDTH = 13
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -130,7 +132,9 @@ class Grid:
     def _least(self, column: int) -> int:
         if not self.columns[column].text:
             broken = [len(t) if not _LETTER.search(t) else min(len(t), _TEXT_WIDTH) for t in self._lines(column)]
-            return max([*broken, 4])
+            # A heading of our own is not broken within a word; the name of a domain may be.
+            heading = [] if self.columns[column].optional else self.columns[column].heading.split()
+            return max([*broken, 4, *(min(len(word), _HEADING_WIDTH) for word in heading)])
         if column == 0:
             return min(self._natural(column), _NAME_WIDTH)
         words = [len(word) for line in self._lines(column) for word in line.split()]
