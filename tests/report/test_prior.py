@@ -56,7 +56,7 @@ def test_references_do_not_weaken_the_verdict_on_a_method() -> None:
 
 def test_the_prior_of_a_fold_learns_from_the_domains_outside_it() -> None:
     counts = {"a": (10, 90), "b": (10, 90), "c": (60, 40), "d": (60, 40)}
-    scores = {"fedavg": dict.fromkeys(counts, [0.8])}
+    scores = {"fedavg": {domain: [0.8] for domain in counts}}
     alone = prior_values(counted(scores, counts), RULE, "accuracy", tuple(counts))
     # Without a alone, 'yes' is the commonest class (130 of 300 are 'no'); without a and b it is 'no'.
     assert alone["a", 0] == pytest.approx(0.9)

@@ -96,9 +96,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
     prior = prior_values(sweep, rule, metric, held_out)
     over_prior: dict[str, AgainstPrior] = {}
     for reference in (False, True):
-        family = {
-            a: v for a, v in values.items() if method_of[a] != PRIOR and is_reference(method_of[a]) is reference
-        }
+        family = {a: v for a, v in values.items() if method_of[a] != PRIOR and is_reference(method_of[a]) is reference}
         over_prior |= against_prior(family, prior, metric)
     for name, against in over_prior.items():
         if len(values[name]) < whole:
