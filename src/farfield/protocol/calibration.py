@@ -154,7 +154,7 @@ def _score(columns: Floats, log_odds: Floats, truth: Floats) -> tuple[Floats, Fl
 
 def _solved(information: Floats, right: Floats) -> Floats:
     try:
-        return np.linalg.solve(information, right)
+        return np.asarray(np.linalg.solve(information, right), dtype=np.float64)
     except np.linalg.LinAlgError:
         raise NotDefined(TOO_EXTREME) from None
 
