@@ -47,6 +47,35 @@ def test_numbers_are_means_over_seeds_and_what_is_not_defined_is_a_dash() -> Non
     assert grid.rows[1][0].detail == "no row of class 1"
 
 
+def test_a_mean_over_fewer_seeds_says_so() -> None:
+    both = {"rows": 50, "events": 10, "brier": 0.2}
+    of = with_sites(
+        {
+            ("a", 0): {
+                **both,
+                "auroc": {"value": 0.7, "low": 0.6, "high": 0.8},
+                "calibration": {"slope": 0.8, "intercept": 0.1},
+            },
+            ("a", 1): {
+                **both,
+                "auroc": {"value": 0.9, "low": None, "high": None},
+                "calibration": {"slope": None, "intercept": 0.3},
+            },
+            ("b", 0): both,
+        }
+    )
+    grid = site_grid(of, RULE, "fedavg")
+    assert grid is not None
+    first = {column.heading: cell for column, cell in zip(grid.columns, grid.rows[0], strict=True)}
+    assert (first["slope"].text, first["slope"].detail) == ("0.800", "over 1 of 2 seeds")
+    assert (first["intercept"].text, first["intercept"].detail) == ("0.200", "")
+    assert (first["AUROC"].text, first["AUROC"].detail) == ("0.800", "[0.600, 0.800] over 1 of 2 seeds")
+    assert grid.rows[1][1].detail == "over 1 of 2 seeds"
+    assert "A cell that says so is a mean over fewer seeds: the others have no such figure." in grid.notes
+    facts = dict(panels(of, RULE, "fedavg")[0].facts)
+    assert facts["calibration slope"] == "0.800 over 1 of 2 seeds"
+
+
 def test_methods_without_such_figures_have_no_table_and_no_panel() -> None:
     of = with_sites({})
     assert site_grid(of, RULE, "fedavg") is None

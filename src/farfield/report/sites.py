@@ -6,7 +6,7 @@ A site has one set of figures per seed. Numbers are means over seeds; the bins o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -19,6 +19,8 @@ from farfield.report.site_plots import calibration_plot, decision_plot
 MOST_PANELS = 24
 #: Classes whose confusion matrix is shown cell by cell.
 MOST_CLASSES = 12
+#: How a cell ends that says over how many seeds it is.
+_SEEDS = " seeds"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def site_grid(sweep: Sweep, rule: str, method: str) -> Grid | None:
     if not sites:
         return None
     rows = []
+    seeds = max(len(of) for of in sites.values())
     for name, of in sites.items():
         auroc = _part(of, "auroc")
         value, low, high = (_mean(auroc, key) for key in ("value", "low", "high"))
@@ -56,15 +59,14 @@ def site_grid(sweep: Sweep, rule: str, method: str) -> Grid | None:
         slope, intercept, brier = _mean(calibration, "slope"), _mean(calibration, "intercept"), _mean(of, "brier")
         cells = [
             Cell(name, _thin(of)),
-            _count(_mean(of, "rows")),
+            replace(_count(_mean(of, "rows")), detail=_seeds(of, "rows", seeds)),
             _count(_mean(of, "events")),
-            Cell(metric_value("auroc", value), interval("auroc", low, high, value or 0.0), value=value),
-            Cell(number(slope), value=slope),
-            Cell(number(intercept), value=intercept),
-            Cell(metric_value("brier", brier), value=brier),
+            Cell(metric_value("auroc", value), _auroc_detail(of, value, low, high), value=value),
+            Cell(number(slope), _seeds(calibration, "slope", len(of)), value=slope),
+            Cell(number(intercept), _seeds(calibration, "intercept", len(of)), value=intercept),
+            Cell(metric_value("brier", brier), _seeds(of, "brier", len(of)), value=brier),
         ]
         rows.append(tuple(Cell(c.text, c.detail, "missing") if c.text == MISSING else c for c in cells))
-    seeds = max(len(of) for of in sites.values())
     columns = (
         Column("site", text=True, term="held-out"),
         Column("rows"),
@@ -75,6 +77,8 @@ def site_grid(sweep: Sweep, rule: str, method: str) -> Grid | None:
         Column("Brier score", term="brier"),
     )
     notes = [f"{method}. Means over {plural(seeds, 'seed')}; the interval is over the rows of that site."]
+    if any(cell.detail.endswith(_SEEDS) for row in rows for cell in row[1:]):
+        notes.append("A cell that says so is a mean over fewer seeds: the others have no such figure.")
     notes.append("Events are rows of class 1 where there are two classes. –: not defined there, or too few rows.")
     used = [i for i in range(len(columns)) if i < 2 or any(row[i].text != MISSING for row in rows)]
     return Grid(
@@ -99,10 +103,10 @@ def _panel(sweep: Sweep, place: int, name: str, of: Sequence[Mapping[str, Any]])
     facts = [("rows", _count(_mean(of, "rows")).text)]
     for label, text in (
         ("events", _count(_mean(of, "events")).text),
-        ("AUROC", f"{metric_value('auroc', value)} {interval('auroc', low, high, value or 0.0)}".strip()),
-        ("calibration slope", number(slope)),
-        ("intercept", number(intercept)),
-        ("Brier score", metric_value("brier", brier)),
+        ("AUROC", f"{metric_value('auroc', value)} {_auroc_detail(of, value, low, high)}".strip()),
+        ("calibration slope", f"{number(slope)} {_seeds(calibration, 'slope', len(of))}".strip()),
+        ("intercept", f"{number(intercept)} {_seeds(calibration, 'intercept', len(of))}".strip()),
+        ("Brier score", f"{metric_value('brier', brier)} {_seeds(of, 'brier', len(of))}".strip()),
         ("support", _support(of)),
     ):
         if not text.startswith(MISSING) and text:
@@ -169,6 +173,19 @@ def _mean(of: Sequence[Mapping[str, Any]], key: str) -> float | None:
     """The mean over the seeds that have the number; None where none has."""
     known = [float(site[key]) for site in of if isinstance(site.get(key), int | float)]
     return fmean(known) if known else None
+
+
+def _seeds(of: Sequence[Mapping[str, Any]], key: str, seeds: int) -> str:
+    """Say over how many of the seeds a mean is, where some of them do not have the number."""
+    known = sum(isinstance(site.get(key), int | float) for site in of)
+    return f"over {known} of {seeds}{_SEEDS}" if 0 < known < seeds else ""
+
+
+def _auroc_detail(of: Sequence[Mapping[str, Any]], value: float | None, low: float | None, high: float | None) -> str:
+    """The interval of a mean AUROC, and over how many seeds it is."""
+    auroc = _part(of, "auroc")
+    shown = interval("auroc", low, high, value or 0.0)
+    return f"{shown} {_seeds(auroc, 'low' if shown else 'value', len(of))}".strip()
 
 
 def _columns(of: Sequence[Mapping[str, Any]], key: str) -> list[float]:
