@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -52,8 +53,8 @@ def chosen(bench: Path, rule: str) -> dict[tuple[str, str, int], dict[str, Any]]
         elif rule == "oracle":
             rounds[run] = max(by_round, key=lambda r: by_round[r]["accuracy"])
         else:
-            losses = {r: fmean(of["loss"] for of in domains.values()) for r, domains in source[run].items()}
-            rounds[run] = min(losses, key=losses.__getitem__)
+            means = {r: fmean(of["accuracy"] for of in domains.values()) for r, domains in source[run].items()}
+            rounds[run] = max(means, key=means.__getitem__)
     return {run: by_round[rounds[run]] for run, by_round in target.items()}
 
 
@@ -195,6 +196,27 @@ def test_a_table_is_downloaded_as_csv_with_the_numbers_behind_it(browser: Chromi
     for row in rows:
         mean = fmean(fmean(results[row["method"], d, s]["accuracy"] for s in SEEDS) for d in DOMAINS)
         assert float(row["mean"]) == pytest.approx(mean, abs=1e-8)
+
+
+def test_no_cell_of_a_downloaded_table_is_a_formula(browser: Chromium, bench: Path) -> None:
+    browser.open(bench / "report.html", 1280)
+    browser.evaluate(
+        "URL.createObjectURL = blob => { blob.text().then(text => { window.got = text; }); return 'data:,'; }"
+    )
+    browser.evaluate("""(() => {
+        const holder = document.querySelector('[data-table="results"]'), row = holder.querySelector('tbody').rows[0];
+        delete row.cells[0].dataset.v;
+        row.cells[0].querySelector('span').textContent = '=1+1';
+        row.cells[1].dataset.v = '-0.5';
+        holder.querySelector('.download').click();
+    })()""")
+    deadline = time.monotonic() + 10.0
+    while (text := browser.evaluate("window.got")) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    text = text.lstrip("\ufeff")
+    first = next(iter(list(csv.reader(io.StringIO(text)))[1:]))
+    assert first[0] == "'=1+1"
+    assert "-0.5" in first[1:3]
 
 
 @pytest.mark.parametrize("width", [390, 1280])

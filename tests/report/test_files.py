@@ -15,7 +15,7 @@ from farfield.errors import UserError
 from farfield.report.figure_files import standalone, write_figures
 from farfield.report.grid import Cell, Column, Grid
 from farfield.report.latex import as_latex, latex
-from farfield.report.table_files import tables, write_table
+from farfield.report.table_files import as_csv, tables, write_table
 from tests.report.sweeps import sweep
 from tests.report.test_tables import THREE_DOMAINS
 
@@ -27,6 +27,13 @@ def test_csv_has_full_precision_and_one_line_per_method(tmp_path: Path) -> None:
     # (0.53 + 0.73) / 2, 0.72 and (0.71 + 0.91) / 2, and their mean
     assert float(rows[1]["mean"]) == pytest.approx((0.63 + 0.72 + 0.81) / 3, abs=1e-12)
     assert float(rows[2]["difference"]) == pytest.approx(-0.11, abs=1e-12)
+
+
+def test_no_cell_of_a_csv_is_a_formula() -> None:
+    record = {"=name": "=1+1", "plus": "+a", "minus": "-b", "at": "@c", "number": "-1.5", "value": -2.0, "text": "a=b"}
+    header, row = csv.reader(io.StringIO(as_csv([record])))
+    assert header[0] == "'=name"
+    assert row == ["'=1+1", "'+a", "'-b", "'@c", "-1.5", "-2.0", "a=b"]
 
 
 def test_json_has_the_same_numbers_and_the_notes(tmp_path: Path) -> None:

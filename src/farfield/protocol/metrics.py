@@ -7,6 +7,7 @@ of the result, so that no NaN reaches a table. Called after every evaluated roun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,10 @@ METRICS: dict[str, tuple[str, ...]] = {
     ),
     "regression": ("rmse", "mae", "r2", "loss"),
 }
+
+#: Metrics that are printed in percent, and all whose values are shares of one.
+PERCENT = frozenset({"accuracy", "balanced_accuracy", "macro_f1"})
+SHARES = PERCENT | {"auroc", "average_precision"}
 
 ECE_BINS = 15
 
@@ -221,6 +226,11 @@ def regression_metrics(predictions: ArrayLike, targets: ArrayLike) -> dict[str, 
     if np.ptp(truth) > 0:
         metrics["r2"] = 1.0 - metrics["loss"] / float(truth.var())
     return metrics
+
+
+def rmse_from_loss(loss: float) -> float:
+    """Return the root of a mean squared error; NaN for a loss below zero, which is none."""
+    return math.nan if loss < 0 else math.sqrt(loss)
 
 
 def fairness(accuracies: Iterable[float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER
+from farfield.protocol.metrics import HIGHER_IS_BETTER, PERCENT
 from farfield.protocol.selection import RULES
 from farfield.records.setting_text import value_text
 
@@ -27,7 +27,6 @@ _NAMES = {
     "rmse": "root mean squared error",
     "mae": "mean absolute error",
 }
-_PERCENT = frozenset({"accuracy", "balanced_accuracy", "macro_f1"})
 _AROUND_ONE = frozenset({"auroc", "average_precision", "ece", "brier", "r2"})
 
 #: An absolute path with at least one folder, on any system; its last part is kept.
@@ -47,9 +46,20 @@ def metric_label(metric: str, kind: str) -> str:
     return _NAMES.get(metric, metric)
 
 
+def finite(value: Any) -> Any:
+    """Return nested dicts and lists with None for every number that is not finite: JSON has no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite(of) for key, of in value.items()}
+    if isinstance(value, list):
+        return [finite(of) for of in value]
+    return value
+
+
 def is_percent(metric: str) -> bool:
     """Whether values of this metric are printed in percent, and their differences in percentage points."""
-    return metric in _PERCENT
+    return metric in PERCENT
 
 
 def arrow(metric: str) -> str:

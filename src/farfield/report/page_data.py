@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from farfield.report.figures import Figure
-from farfield.report.formats import printable
+from farfield.report.formats import finite, printable
 from farfield.report.glossary import spellings
 from farfield.report.grid import Cell, Grid
 
@@ -20,7 +20,7 @@ def page_data(tables: Mapping[str, Mapping[str, Grid]], figures: Iterable[Figure
         "figures": {figure.name: figure.hover for figure in figures if figure.hover is not None},
         "terms": spellings(),
     }
-    text = json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
@@ -42,14 +42,3 @@ def _trimmed(values: list[Any]) -> list[Any]:
     while len(values) > 1 and values[-1] in ("", None, 0) and not isinstance(values[-1], float):
         values.pop()
     return values
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN; a value that is not finite is null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(of) for key, of in value.items()}
-    if isinstance(value, list):
-        return [_finite(of) for of in value]
-    return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from farfield.report.collect import Sweep
 from farfield.report.data_table import data_grid
 from farfield.report.diagnostics import diagnostics_table
 from farfield.report.findings import answer, main_rule
+from farfield.report.formats import finite
 from farfield.report.grid import Grid, Table
 from farfield.report.latex import latex
 from farfield.report.prior_table import prior_grid
@@ -78,18 +78,33 @@ def table_text(table: Table, suffix: str) -> str:
         return latex(table.grid)
     if suffix == ".csv":
         return as_csv(table.records)
-    content = {"title": table.grid.title, "rows": _finite(list(table.records)), "notes": list(table.grid.notes)}
+    content = {"title": table.grid.title, "rows": finite(list(table.records)), "notes": list(table.grid.notes)}
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_csv(records: Sequence[dict[str, Any]]) -> str:
-    """Return records as CSV, one line each; a number that is not known or not finite is empty."""
+    """Return records as CSV, one line each; a number that is not known or not finite is empty.
+
+    A spreadsheet takes a text that begins with =, +, - or @ for a formula and computes it; such a text gets a leading
+    apostrophe.
+    """
     names = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows(_finite(list(records)))
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow([_no_formula(name) for name in names])
+    for record in finite(list(records)):
+        writer.writerow([_no_formula(record.get(name, "")) for name in names])
     return text.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _records(grid: Grid) -> tuple[dict[str, Any], ...]:
@@ -104,13 +119,3 @@ def _records(grid: Grid) -> tuple[dict[str, Any], ...]:
                 record[f"{column.heading} ({column.detail or 'detail'})"] = cell.detail
         records.append(record)
     return tuple(records)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(of) for key, of in value.items()}
-    if isinstance(value, list):
-        return [_finite(of) for of in value]
-    return value

@@ -15,8 +15,10 @@ function asCsv(table) {
     detail: (cell.querySelector("small") || {}).textContent || "detail",
     detailed: [...table.tBodies[0].rows].some((row) => row.cells[i].querySelector("small")),
   }));
-  const quoted = (text) => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  const line = (texts) => texts.map(quoted).join(",") + "\r\n";
+  // A spreadsheet takes such a text for a formula and computes it.
+  const plain = (text) => /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? "'" + text : text;
+  const quoted = (text) => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const line = (texts) => texts.map(plain).map(quoted).join(",") + "\r\n";
   const head = columns.flatMap((c) => c.detailed ? [c.heading, `${c.heading} (${c.detail})`] : [c.heading]);
   const body = [...table.tBodies[0].rows].map((row) => line(columns.flatMap((c, i) => {
     const cell = row.cells[i], text = cell.dataset.v ?? cell.querySelector("span").textContent;
