@@ -39,7 +39,8 @@ def report(
         ),
     ] = None,
     table: Annotated[
-        str | None, typer.Option("--table", help="Which table --to writes; results. A wrong name lists them all.")
+        str | None,
+        typer.Option("--table", help="Which table --to writes. Default: results. A wrong name lists them all."),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Write every figure as SVG and PNG into this folder.")
