@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, stdtrit
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER
+from farfield.protocol.metrics import HIGHER_IS_BETTER, PERCENT, SHARES
 from farfield.protocol.significance import LEVEL
 from farfield.protocol.statistics import summary
 
@@ -30,8 +30,6 @@ FEW_DOMAINS = 9
 #: What the coverage is called: the t-interval is made for 95 %, and on real data it covers a little less.
 COVERAGE = "about 90 to 95 %"
 
-_SHARES = frozenset({"accuracy", "balanced_accuracy", "macro_f1", "auroc", "average_precision"})
-_PERCENT = frozenset({"accuracy", "balanced_accuracy", "macro_f1"})
 _POSITIVE = frozenset({"loss", "balanced_loss", "rmse", "mae", "brier", "ece"})
 _NAMES = {
     "balanced_accuracy": "balanced accuracy",
@@ -141,7 +139,7 @@ def new_site_estimate(
     assert overall.std is not None
     assert overall.low is not None
     assert overall.high is not None
-    least, most = (0.0, 1.0) if metric in _SHARES else (-math.inf, 1.0) if scale.falling else (0.0, math.inf)
+    least, most = (0.0, 1.0) if metric in SHARES else (-math.inf, 1.0) if scale.falling else (0.0, math.inf)
     worst = int((values.argmin if HIGHER_IS_BETTER[metric] else values.argmax)())
     return NewSiteEstimate(
         metric=metric,
@@ -163,7 +161,7 @@ def _scale(
     metric: str, names: list[str], values: Floats, rows: Mapping[str, int] | None, noun: str
 ) -> tuple[_Scale, Floats] | Refusal:
     """Choose the metric's scale, and the values to compute with; or say why there is none."""
-    if metric in _SHARES:
+    if metric in SHARES:
         for name, value in zip(names, values, strict=True):
             if not 0.0 <= value <= 1.0:
                 return Refusal(f"no estimate for a new {noun}: {_label(metric)} {value:g} on '{name}' is not a share.")
@@ -176,7 +174,7 @@ def _scale(
     elif metric == "r2":
         edge, least, most, scale = "1", -math.inf, 1.0, _LOG_REST
     else:
-        known = ", ".join(sorted({*_SHARES, *_POSITIVE, "r2"}))
+        known = ", ".join(sorted({*SHARES, *_POSITIVE, "r2"}))
         return Refusal(f"no estimate for a new {noun}: the scale of '{metric}' is not known; choose one of {known}.")
     for name, value in zip(names, values, strict=True):
         if not least < value < most:
@@ -190,7 +188,7 @@ def _scale(
 
 def _sentence(metric: str, noun: str, count: int, mean: float, low: float, high: float) -> str:
     few = f"; {count} are too few to promise more" if count <= FEW_DOMAINS else ""
-    unit = " %" if metric in _PERCENT else ""
+    unit = " %" if metric in PERCENT else ""
     average, ends = _number(metric, mean), f"{_number(metric, low)} and {_number(metric, high)}"
     return (
         f"{count} {noun}s: {average}{unit} {_label(metric)} on average; a new one is likely to lie between "
@@ -204,9 +202,9 @@ def _label(metric: str) -> str:
 
 def _number(metric: str, value: float) -> str:
     """Write a value for the sentence: whole percent, two decimals around one, else three digits."""
-    if metric in _PERCENT:
+    if metric in PERCENT:
         return f"{100 * value:.0f}"
-    text = f"{value:.2f}" if metric in _SHARES or metric == "r2" else f"{value:,.{_decimals(value)}f}"
+    text = f"{value:.2f}" if metric in SHARES or metric == "r2" else f"{value:,.{_decimals(value)}f}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 

@@ -14,6 +14,8 @@ from math import sqrt
 
 from scipy.special import nctdtr, stdtrit
 
+from farfield.protocol.metrics import PERCENT
+
 #: How often a difference of the detectable size is found.
 POWER = 0.8
 #: More units than this are not worth naming.
@@ -21,7 +23,6 @@ MOST_UNITS = 1000
 #: The difference that `needed` speaks of: two points of a share, or a part of the baseline's mean for anything else.
 TARGET_SHARE = 0.02
 TARGET_PART = 0.05
-_PERCENT = frozenset({"accuracy", "balanced_accuracy", "macro_f1"})
 _AROUND_ONE = frozenset({"auroc", "average_precision", "ece", "brier", "r2"})
 
 
@@ -38,7 +39,7 @@ def target_for(metric: str | None, baseline_mean: float) -> Target | None:
 
     None where the baseline's mean is zero or not finite, because 5 % of it is then no difference at all.
     """
-    if metric is None or metric in _PERCENT:
+    if metric is None or metric in PERCENT:
         return Target(TARGET_SHARE, "2 points")
     if metric in _AROUND_ONE:
         return Target(TARGET_SHARE, f"{TARGET_SHARE:g}")

@@ -29,7 +29,7 @@ from difflib import get_close_matches
 from statistics import fmean
 from typing import TypeVar
 
-from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS
+from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS, rmse_from_loss
 from farfield.tasks.clients.partition import MIXED
 
 #: Metrics of regressions alone.
@@ -266,7 +266,7 @@ def _mean_of(domains: Mapping[str, Mapping[str, float]], metric: str, *, everywh
 def _value(figures: Mapping[str, float], metric: str) -> float | None:
     """A figure by name. Records of older versions have no class-balanced loss: the loss takes its place."""
     if metric == "rmse" and "rmse" not in figures and "loss" in figures:
-        return math.sqrt(figures["loss"]) if figures["loss"] >= 0 else math.nan
+        return rmse_from_loss(figures["loss"])
     if metric == "balanced_loss" and "balanced_loss" not in figures:
         return figures.get("loss")
     return figures.get(metric)

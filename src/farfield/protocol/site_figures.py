@@ -113,14 +113,14 @@ def regression_site(predictions: ArrayLike, targets: ArrayLike) -> dict[str, Any
     return _rounded(figures)
 
 
-def _two_classes(log_odds: Floats, events: NDArray[np.bool_], name: str) -> dict[str, Any]:
-    probabilities = expit(log_odds)
+def _two_classes(odds: Floats, events: NDArray[np.bool_], name: str) -> dict[str, Any]:
+    probabilities = expit(odds)
     rare = int(min(events.sum(), (~events).sum()))
     figures: dict[str, Any] = {"brier": float(np.square(probabilities - events).mean())}
     if rare == 0:
         which = f"no row of class '{name}'" if not events.any() else f"every row is of class '{name}'"
         return {**figures, "too_thin": f"{which}: AUROC, calibration and net benefit need both classes"}
-    value, low, high = auroc_interval(log_odds[events], log_odds[~events])
+    value, low, high = auroc_interval(odds[events], odds[~events])
     if rare < FEW_EVENTS:
         what = "events" if events.sum() <= (~events).sum() else "rows without the event"
         return {
@@ -136,7 +136,7 @@ def _two_classes(log_odds: Floats, events: NDArray[np.bool_], name: str) -> dict
     )
     for key, fit in (("slope", logistic_slope), ("intercept", logistic_intercept)):
         try:
-            found = fit(log_odds, events)
+            found = fit(odds, events)
             calibration |= {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
         except NotDefined as why:
             refused[f"calibration_{key}"] = str(why)

@@ -8,6 +8,7 @@ from typing import Any
 
 from farfield.algorithms import method, names
 from farfield.errors import UserError
+from farfield.protocol.metrics import rmse_from_loss
 from farfield.protocol.statistics import Summary, summary
 from farfield.report.collect import Sweep
 
@@ -38,7 +39,7 @@ def value_in(metrics: Mapping[str, Any], metric: str) -> float | None:
     """Return a metric of some rows; a root mean squared error that was not recorded comes from the loss."""
     if metric == "rmse" and "rmse" not in metrics:
         loss = metrics.get("loss")
-        return None if loss is None or loss < 0 else math.sqrt(loss)
+        return None if loss is None else rmse_from_loss(loss)
     value = metrics.get(metric)
     return None if value is None else float(value)
 

@@ -11,7 +11,7 @@ from statistics import fmean, pvariance
 from typing import Any
 
 from farfield.protocol.against_prior import AgainstPrior
-from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS, fairness
+from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS, SHARES, fairness
 from farfield.protocol.statistics import Difference, compare, compare_on_these_domains
 from farfield.records.tuning_trials import tuned_words
 from farfield.report.collect import Sweep
@@ -45,9 +45,6 @@ from farfield.report.prior import PRIOR, against_prior, prior_values
 from farfield.report.result_table import ResultLine, ResultTable
 
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
-
-#: Metrics whose values over domains can be compared as shares.
-_SHARES = frozenset({"accuracy", "balanced_accuracy", "macro_f1", "auroc", "average_precision"})
 
 #: Columns of the cost table: key of the row, heading, unit, and what a value is divided by.
 _COSTS = (
@@ -215,7 +212,7 @@ def fairness_table(sweep: Sweep, rule: str, metric: str | None = None) -> Table:
     Entropy is of accuracies divided by their sum; it says nothing of losses, so a regression has none.
     """
     results = result_table(sweep, rule, metric)
-    metric, shares = results.metric, results.metric in _SHARES
+    metric, shares = results.metric, results.metric in SHARES
     records, rows = [], []
     for line in results.lines:
         means = [s.mean for s in line.domains.values() if s is not None]
