@@ -264,8 +264,8 @@ def _warnings(
             by_value = frame.groupby(column.name, observed=True)[label].nunique()
             if 2 <= len(by_value) <= 2 * len(classes) and by_value.max() == 1:
                 notes.append(
-                    f"column '{column.name}' tells the label '{label}' in every row where it has a value; if it was "
-                    f"recorded after the label was known, leave it out with --drop '{column.name}'"
+                    f"leak? column '{column.name}' tells the label '{label}' in every row where it has a value; if it "
+                    f"was recorded after the label was known, leave it out with --drop '{column.name}'"
                 )
     return notes
 
