@@ -161,9 +161,11 @@ def _over_prior(table: ResultTable, chosen: ResultLine, candidates: Sequence[Res
         what = "a model that learns nothing"
     prior = f"{what} (prior: {with_unit(table.metric, table.prior)})"
     if of.better and of.unit == "seeds":
-        return [f"It beats {prior} on these domains, beyond what a rerun could change; of a new one this says little."]
+        return [
+            f"{chosen.algorithm} beats {prior} on these domains, beyond what a rerun could change; of a new one this says little."
+        ]
     if of.better:
-        return [f"It beats {prior} beyond chance."]
+        return [f"{chosen.algorithm} beats {prior} beyond chance."]
     if of.verdict == "too few to say":
         return [f"There are too few results to say whether {chosen.algorithm} beats {prior}."]
     text = [f"{chosen.algorithm} is not better than {prior} beyond chance{_by_how_much(table, chosen)}."]
