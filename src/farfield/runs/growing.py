@@ -23,6 +23,7 @@ from farfield.runs.baseline import WITHOUT_FEDAVG, baseline_label, baseline_note
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
 from farfield.runs.references import Wanted, wanted, with_references
 from farfield.runs.settings import group_list, seed_numbers
+from farfield.runs.tuning.outcome import Tuned
 from farfield.runs.tuning.request import Tuning
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_values
 from farfield.tasks.task import Task
@@ -83,6 +84,8 @@ class Growth:
                 "baseline": self.there["baseline"] if named is None else baseline_label(named, variants),
                 "left_out": {**self.there.get("left_out", {}), **asked.left_out},
                 "tuning": asked.tuning if asked.tuning is None else asked.tuning.beside(self.there.get("tuning", {})),
+                # Until the trials of what is added are made, what was tuned before still holds.
+                "tuned": {label: Tuned.model_validate(of) for label, of in self.there.get("tuned", {}).items()},
                 **({"metric_reason": self.there["metric_reason"]} if self._keeps_metric else {}),
             }
         )

@@ -19,7 +19,7 @@ from farfield.runs.tuning.candidates import check_optuna
 from farfield.runs.tuning.outcome import ALL_TRAIN
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import run_studies
-from farfield.runs.tuning.trial import best_trial
+from farfield.runs.tuning.trial import best_trial, failed_sentence
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -44,11 +44,15 @@ class TuningResult:
         return read_trials(self.folder)
 
     def lines(self) -> list[str]:
-        """Return one line per method and held-out domain: the criterion, before and after, and what to type."""
+        """Return one line per method and held-out domain: the criterion, before and after, and what to type.
+
+        A line says so where no trial can be used.
+        """
         lines = []
+        trials = self.trials
         for label, by_domain in self.best.items():
             for held_out, settings in by_domain.items():
-                rows = [t for t in self.trials if t["algorithm"] == label and (t["held_out"] or ALL_TRAIN) == held_out]
+                rows = [t for t in trials if t["algorithm"] == label and (t["held_out"] or ALL_TRAIN) == held_out]
                 chosen = best_trial(rows) or rows[0]
                 before = "–" if rows[0]["criterion"] is None else f"{rows[0]['criterion']:.4f}"
                 where = f", {held_out} held out" if held_out else ""
@@ -57,6 +61,9 @@ class TuningResult:
                     f"{label}{where}: {chosen['metric']} {chosen['criterion']:.4f} by {chosen['rule']} (trial "
                     f"{chosen['number']} of {len(rows)}; untuned {before}): {typed}"
                 )
+        for label, held in dict.fromkeys((t["algorithm"], t["held_out"]) for t in trials):
+            failed = failed_sentence(label, held, [t for t in trials if (t["algorithm"], t["held_out"]) == (label, held)])
+            lines += [] if failed is None else [failed]
         return lines
 
     def _typed(self, label: str, settings: Mapping[str, Any]) -> str:
