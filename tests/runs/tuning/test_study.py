@@ -12,7 +12,7 @@ import torch
 
 import farfield as ff
 from farfield.errors import UserError
-from farfield.records import read_config
+from farfield.records import read_config, sole_writer
 from farfield.records.tuning_trials import read_trials, tuned_words
 from farfield.runs.job import Job
 from farfield.runs.rounds import Progress
@@ -219,3 +219,12 @@ def test_nested_trials_that_would_have_one_class_are_refused_before_any_work(
             out=tmp_path / "t",
         )
     assert not (tmp_path / "t").exists()
+
+
+def test_fresh_does_not_touch_a_tuning_that_another_process_writes(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"trials": 1, "rounds": 1, "out": tmp_path / "t"}
+    ff.tune(task(3), ["fedavg"], **options)
+    before = trials(tmp_path / "t")
+    with sole_writer(tmp_path / "t", patience=0.0), pytest.raises(UserError, match="another process is writing"):
+        ff.tune(task(3), ["fedprox"], fresh=True, **options)
+    assert trials(tmp_path / "t") == before

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,7 @@ def tune(
     if by == "leave-one-domain-out" and len(task.domains) < 2:
         raise UserError(f"task '{task.name}' has one domain only, and leaving one out needs at least two")
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
-    _prepare(plan, folder, resume=resume, fresh=fresh)
-    with sole_writer(folder, patience=0.0):
+    with _opened(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
         plan = run_studies(
             plan,
@@ -159,6 +159,22 @@ def tune(
         best = {label: of.best.get(ALL_TRAIN, of.best) for label, of in plan.tuned.items()}
         write_config(folder / BEST, best)
     return TuningResult(plan, folder)
+
+
+@contextmanager
+def _opened(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> Iterator[None]:
+    """Make the folder of a tuning ready and be the only one to write to it.
+
+    Where a tuning is there, the lock comes first: another process may still be at work on it.
+    """
+    with ExitStack() as held:
+        there = (out / PLAN).exists()
+        if there:
+            held.enter_context(sole_writer(out, patience=0.0))
+        _prepare(plan, out, resume=resume, fresh=fresh)
+        if not there:
+            held.enter_context(sole_writer(out, patience=0.0))
+        yield
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:
