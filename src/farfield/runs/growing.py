@@ -36,7 +36,7 @@ APART = ("notes", "metric_reason", "tuned", "left_out")
 
 @dataclass(frozen=True)
 class Growth:
-    """What a bench that is there has, and what was asked for in so many words."""
+    """What a bench that is there has, and what is asked for explicitly."""
 
     there: Mapping[str, Any]
     asked: Mapping[str, Any]
@@ -256,13 +256,19 @@ def check_longer(before: Mapping[str, Any], plan: Plan) -> None:
 def depends_on_rounds(algorithm: FedAvg) -> bool:
     """Whether a method reads how many rounds there are in all, as FedLOE does for its stages.
 
-    Its code is looked at instead of a declaration: a method of somebody else's that forgot to declare it would be made
-    longer to other bits than from the start, and nobody would notice.
+    Its code is looked at instead of a declaration: a third-party method that forgot to declare it would
+    end with another model than a run that had all rounds from the start, and nobody would notice.
     """
     parts = [algorithm, *([algorithm.server] if algorithm.server is not None else [])]
     own = {cls for part in parts for cls in type(part).__mro__ if issubclass(cls, FedAvg) and cls is not FedAvg}
-    codes = [getattr(member, "__func__", member) for cls in own for member in vars(cls).values()]
+    codes = [code for cls in own for member in vars(cls).values() for code in _functions(member)]
     return any(_names(code.__code__, "rounds") for code in codes if hasattr(code, "__code__"))
+
+
+def _functions(member: Any) -> list[Any]:
+    """Return the functions of a member of a class: a method's own, and those behind a property."""
+    behind = [getattr(member, name, None) for name in ("__func__", "fget", "fset", "func")]
+    return [member, *(function for function in behind if function is not None)]
 
 
 def lengthen(records: RunFolder, config: Mapping[str, Any]) -> None:

@@ -15,8 +15,8 @@ import pytest
 import farfield as ff
 from farfield.errors import UserError
 from farfield.records import sole_writer
-from farfield.report.sweep_plots import sweep_figures, x_axis
 from farfield.records.sealed import LOOKS
+from farfield.report.sweep_plots import sweep_figures, x_axis
 from farfield.runs.job import Job
 from tests.runs.tuning.test_study import Killed, Killer
 from tests.toy import task
@@ -204,6 +204,9 @@ def test_a_part_of_the_rows_is_planned_and_run(tmp_path: Path) -> None:
     plans: list[Any] = []
     result = _small(tmp_path / "s", ["fedavg", "fedsgd"], rows=90, over={"rounds": [1]}, ready=plans.append)
     assert {row["rounds"] for row in result.rows if row["algorithm"] == "fedsgd"} == {plans[0].rounds_of["fedsgd"]}
-    assert plans[0].data == ff.bench(
-        task(3), "fedavg", rows=90, references=False, rounds=1, out=tmp_path / "b", **{**OPTIONS, "held_out": ["a"]}
-    ).sweep.plan["data"]
+    assert (
+        plans[0].data
+        == ff.bench(
+            task(3), "fedavg", rows=90, references=False, rounds=1, out=tmp_path / "b", **{**OPTIONS, "held_out": ["a"]}
+        ).sweep.plan["data"]
+    )

@@ -192,7 +192,9 @@ def test_a_study_without_a_usable_trial_is_told_and_noted(tmp_path: Path) -> Non
     told: list[str] = []
     options: dict[str, Any] = {"settings": {"lr": 1e30}, "rounds": 3}
     bench(tmp_path / "b", ["fedavg"], tune=1, tune_only=["lr"], held_out="a", tell=told.append, **options)
-    sentence = next(line for line in told if line.startswith("fedavg is not tuned with a held out: none of its 1 trials"))
+    sentence = next(
+        line for line in told if line.startswith("fedavg is not tuned with a held out: none of its 1 trials")
+    )
     plan = read_config(tmp_path / "b" / "bench.toml")
     assert sentence in plan["notes"]
     assert plan["tuned"] == {}

@@ -63,7 +63,9 @@ class TuningResult:
                     f"{chosen['number']} of {len(rows)}; untuned {before}): {typed}"
                 )
         for label, held in dict.fromkeys((t["algorithm"], t["held_out"]) for t in trials):
-            failed = failed_sentence(label, held, [t for t in trials if (t["algorithm"], t["held_out"]) == (label, held)])
+            failed = failed_sentence(
+                label, held, [t for t in trials if (t["algorithm"], t["held_out"]) == (label, held)]
+            )
             lines += [] if failed is None else [failed]
         return lines
 
