@@ -221,7 +221,8 @@ def leave_one_domain_out(metric: str, source_rows: Sequence[SourceRow], inner: M
 def replaces(rule: str, found: Standing | None, best: Standing | None) -> bool:
     """Whether a round replaces the best one before it.
 
-    Of equals the later one wins, with `source-accuracy` the earlier one. `found` is how the round stands, and `best` how the best round so far stands; None where there is none.
+    Of equals the later one wins, with `source-accuracy` the earlier one. `found` is how the round stands, and `best`
+    how the best round so far stands; None where there is none.
     """
     if found is None or best is None:
         return found is not None

@@ -161,8 +161,8 @@ def bench(
                 observer=observer,
             )
             record_tuned(plan, folder)
-            for note in plan.notes if tell is not None else ():
-                if note not in before:
+            for note in plan.notes:
+                if tell is not None and note not in before:
                     tell(note)
         jobs = {job: job.folder(folder) for job in plan.jobs(task)}
         with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:

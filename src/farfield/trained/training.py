@@ -63,7 +63,7 @@ def train(
     """
     if from_bench is not None:
         choice = from_bench if isinstance(from_bench, BenchChoice) else bench_choice(from_bench, _label(algorithm))
-        given = {"rounds": rounds, "partition": partition, "clients": clients, "cohort": cohort}
+        given: dict[str, Any] = {"rounds": rounds, "partition": partition, "clients": clients, "cohort": cohort}
         given |= {"metric": metric, "rules": rules}
         options = {**choice.options, **{name: value for name, value in given.items() if value is not None}}
         rounds, metric, rules = options["rounds"], options["metric"], options.get("rules")
