@@ -227,7 +227,9 @@ def _inner_rows(path: Path) -> dict[str, list[InnerRow]]:
     inner: dict[str, list[InnerRow]] = {}
     for folder in sorted(path.parent.glob("inner-*")):
         run = RunFolder(folder / path.name)
-        if not run.exists or run.result is None:
+        whole, result = RunFolder(path).result, run.result if run.exists else None
+        # While rounds are added, an inner run can have fewer than the run beside it.
+        if whole is None or result is None or result["rounds"] < whole["rounds"]:
             raise ValueError("inner runs are missing, so 'leave-one-domain-out' cannot choose")
         for row in run.rounds():
             alone = {run.config["inner"]: row["inner"]} if "inner" in row else {}

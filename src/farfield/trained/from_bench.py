@@ -18,6 +18,7 @@ from typing import Any
 from farfield.algorithms import build
 from farfield.diagnose.finding import Diagnosis
 from farfield.errors import UserError
+from farfield.protocol.selection import keeping_rule
 from farfield.records.bench_folder import DIAGNOSIS
 from farfield.report.collect import Sweep, collect
 from farfield.report.findings import answer, main_rule
@@ -29,7 +30,7 @@ from farfield.runs.variants import Variant, read_values
 from farfield.tasks.task import Task
 
 #: Options of a plan that a training takes as they are.
-_OPTIONS = ("partition", "clients", "cohort", "validation", "metric")
+_OPTIONS = ("partition", "clients", "cohort", "validation", "metric", "rules")
 #: Settings of the model that the data decides anew.
 _OF_THE_DATA = ("input_shape", "outputs", "representation")
 
@@ -145,6 +146,12 @@ def _card(folder: Path, sweep: Sweep, table: ResultTable, line: ResultLine, tune
         if tuned
         else "Its settings are the bench's; none was tuned."
     )
+    kept = keeping_rule(sweep.plan["rules"])
+    keeps = (
+        f"The model of this card is the one that {kept} keeps"
+        if kept == table.rule
+        else f"A training cannot choose by {table.rule}, so {kept} chose the round of this card's model"
+    )
     doubts = "".join(f"\n- {_text(doubt)}" for doubt in answer(sweep, table).doubts)
     parts = [
         f"""## What a new site can expect
@@ -155,8 +162,8 @@ A bench held out one domain after the other and trained this method on the rest.
 |---|---|---|
 {rows}
 
-Rounds were chosen by {table.rule}; {label} leads because {sweep.plan["metric_reason"]}. {made} The model of this
-card was trained on all of these domains, so no figure here was measured with it.
+Rounds were chosen by {table.rule}; {label} leads because {sweep.plan["metric_reason"]}. {made} {keeps}. It was
+trained on all of these domains, so no figure here was measured with it.
 """
     ]
     if doubts:
