@@ -185,9 +185,22 @@ def test_domains_with_few_rows_are_named_in_the_headline() -> None:
     assert expected in headline(of)
 
 
+def test_a_domain_of_one_class_is_named_in_the_headline() -> None:
+    counts = {"a": (100, 0), "b": (60, 40), "c": (50, 50), "d": (60, 40)}
+    of = counted({"fedavg": {d: [0.8, 0.82] for d in counts}}, counts)
+    assert "The figures of a (no row of class 'yes') rest on few rows and are rough." in headline(of)
+
+
 def test_a_leak_that_was_noted_stands_in_the_headline() -> None:
-    of = sweep(THREE_DOMAINS, notes=["column 'died_at' may leak the label: it is empty for one class"])
-    assert "column 'died_at' may leak the label" in headline(of)
+    notes = [
+        "leak? column 'died_at' has values almost only in rows of 'yes'",
+        "leakage: 2 files in more than one domain with the same content",
+        "domain 'Leake' has 12 rows (one is 8.3 points)",
+    ]
+    text = headline(sweep(THREE_DOMAINS, notes=notes))
+    assert "column 'died_at' has values almost only in rows of 'yes'" in text
+    assert "2 files in more than one domain" in text
+    assert "Leake" not in text
 
 
 def test_a_reference_is_never_recommended() -> None:
@@ -352,3 +365,24 @@ def test_the_command_names_the_task_or_says_what_stands_for_own_data() -> None:
     own = page(sweep(THREE_DOMAINS, task="visits")).sections["configuration"]
     assert "farfield bench --data FILE --label COLUMN --domain COLUMN --algorithms fedavg" in own
     assert "FILE and COLUMN stand for your own data" in own
+
+
+def test_a_domain_of_nearly_one_class_is_named_where_accuracy_leads() -> None:
+    counts = {"a": (50, 50), "b": (60, 40), "c": (5, 95), "d": (60, 40)}
+    of = counted({"fedavg": {d: [0.8, 0.82, 0.81] for d in counts}}, counts)
+    assert "One class has nearly all rows of c (95 %): accuracy there says little, so read AUROC too" in headline(of)
+
+
+def test_methods_that_call_every_row_the_same_class_are_named() -> None:
+    counts = dict.fromkeys("abcd", (90, 10))
+    of = counted({m: {d: [0.9, 0.9, 0.9] for d in counts} for m in ("fedavg", "fedprox")}, counts)
+    for row in of.rows:
+        for chosen in row["selection"].values():
+            chosen["balanced_accuracy"] = 0.5 if row["algorithm"] == "fedavg" else 0.6
+    expected = "At the usual threshold of one half fedavg calls every row the same class: choose a threshold"
+    assert expected in headline(of)
+
+
+def test_a_part_of_the_rows_stands_in_the_headline() -> None:
+    of = sweep(THREE_DOMAINS, notes=["this is a quick look at 200 of 920 rows, drawn by domain and class"])
+    assert "This is a quick look at 200 of 920 rows, drawn by domain and class." in headline(of)

@@ -162,7 +162,8 @@ def _over_prior(table: ResultTable, chosen: ResultLine, candidates: Sequence[Res
     prior = f"{what} (prior: {with_unit(table.metric, table.prior)})"
     if of.better and of.unit == "seeds":
         return [
-            f"{chosen.algorithm} beats {prior} on these domains, beyond what a rerun could change; of a new one this says little."
+            f"{chosen.algorithm} beats {prior} on these domains, beyond what a rerun could change; of a new one this "
+            "says little."
         ]
     if of.better:
         return [f"{chosen.algorithm} beats {prior} beyond chance."]
