@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from farfield.records import read_config, write_config
+from farfield.records.bench_folder import BENCH
 from farfield.report.collect import collect
 from farfield.report.page import render_report
 from tests.browser.bench_records import METHODS, write_bench
@@ -78,3 +81,34 @@ def test_damaged_extras_are_left_out(bench: Path) -> None:
     read = page(bench)
     assert not {"diagnosis", "tuning"} & set(read.sections)
     assert "fedavg" in read.sections["results"]
+
+
+def copied(bench: Path, **changes: Any) -> Path:
+    """Copy a run of the bench to a folder of its own, with another configuration."""
+    run = bench / "runs" / "fedavg" / "mars" / "seed-0"
+    shutil.copytree(bench / "runs" / "fedavg" / "north" / "seed-0", run)
+    write_config(run / "config.toml", {**read_config(run / "config.toml"), **changes})
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"held_out": "mars"}, "is not in the plan"),
+        ({"held_out": "north", "group": ["north", "mars"]}, "is not in the plan"),
+        ({"held_out": "north", "data": "fedcba9876543210"}, "was made with other data"),
+    ],
+)
+def test_a_run_of_another_bench_is_left_out_and_named(bench: Path, changes: dict[str, Any], why: str) -> None:
+    copied(bench, **changes)
+    sweep = collect(bench, "test")
+    assert len(sweep.rows) == 48
+    assert f"the run in 'runs/fedavg/mars/seed-0' {why} and is left out" in sweep.plan["notes"]
+
+
+def test_a_run_of_a_fold_with_other_domains_is_left_out(bench: Path) -> None:
+    plan = read_config(bench / BENCH)
+    write_config(bench / BENCH, {**plan, "folds": {"north": ["north"], "south+east": ["south", "east"]}})
+    sweep = collect(bench, "test")
+    assert {row["held_out"] for row in sweep.rows} == {"north"}
+    assert sum("is not in the plan" in note for note in sweep.plan["notes"]) == 36

@@ -186,9 +186,22 @@ def test_domains_with_few_rows_are_named_in_the_headline() -> None:
     assert expected in headline(of)
 
 
+def test_a_domain_of_one_class_is_named_in_the_headline() -> None:
+    counts = {"a": (100, 0), "b": (60, 40), "c": (50, 50), "d": (60, 40)}
+    of = counted({"fedavg": {d: [0.8, 0.82] for d in counts}}, counts)
+    assert "The figures of a (no row of class 'yes') rest on few rows and are rough." in headline(of)
+
+
 def test_a_leak_that_was_noted_stands_in_the_headline() -> None:
-    of = sweep(THREE_DOMAINS, notes=["column 'died_at' may leak the label: it is empty for one class"])
-    assert "column 'died_at' may leak the label" in headline(of)
+    notes = [
+        "leak? column 'died_at' has values almost only in rows of 'yes'",
+        "leakage: 2 files in more than one domain with the same content",
+        "domain 'Leake' has 12 rows (one is 8.3 points)",
+    ]
+    text = headline(sweep(THREE_DOMAINS, notes=notes))
+    assert "column 'died_at' has values almost only in rows of 'yes'" in text
+    assert "2 files in more than one domain" in text
+    assert "Leake" not in text
 
 
 def test_a_reference_is_never_recommended() -> None:

@@ -184,7 +184,7 @@ def test_another_whole_number_in_every_row_is_worth_a_note(tmp_path: Path) -> No
 def test_a_column_that_tells_the_label_is_worth_a_note(tmp_path: Path) -> None:
     frame = visits()
     task = read(frame.assign(outcome=frame["died"].map({"yes": "buried", "no": "home"})), tmp_path)
-    assert "column 'outcome' tells the label 'died'" in task.notes[0]
+    assert task.notes[0].startswith("leak? column 'outcome' tells the label 'died'")
 
 
 def test_an_infinite_value_is_named(tmp_path: Path) -> None:

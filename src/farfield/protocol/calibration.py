@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 from farfield.protocol.row_intervals import NORMAL_95
 
@@ -23,6 +24,11 @@ MOST_BINS = 10
 ROWS_PER_BIN = 20
 NEWTON_STEPS = 50
 _CLOSE = 1e-10
+#: A gradient is about zero from here on: per row, and as its square in units of the standard error.
+_FLAT = 1e-8
+#: An intercept with a larger standard error than this (in log odds) is none.
+WIDEST = 100.0
+TOO_EXTREME = "the scores are too extreme to fit a line"
 
 
 class NotDefined(ValueError):
@@ -50,15 +56,29 @@ def logistic_slope(log_odds: Floats, events: NDArray[np.bool_]) -> Estimate:
         raise NotDefined("the scores separate the two classes")
     centre, width = float(log_odds.mean()), float(log_odds.std())
     columns = np.stack([np.ones_like(log_odds), (log_odds - centre) / width], axis=1)
-    coefficients, covariance = _logistic(columns, events, np.zeros_like(log_odds))
+    coefficients, covariance = _logistic(columns, events)
     slope, error = coefficients[1] / width, covariance[1, 1] ** 0.5 / width
     return Estimate(float(slope), float(slope - NORMAL_95 * error), float(slope + NORMAL_95 * error))
 
 
 def logistic_intercept(log_odds: Floats, events: NDArray[np.bool_]) -> Estimate:
-    """Return the intercept a of logit P(event) = a + log odds, the slope being fixed at 1."""
-    coefficients, covariance = _logistic(np.ones((log_odds.size, 1)), events, log_odds)
-    value, error = float(coefficients[0]), float(covariance[0, 0]) ** 0.5
+    """Return the intercept a of logit P(event) = a + log odds, the slope being fixed at 1.
+
+    Refused where all rows are of one class, and where the scores are so extreme that no row says where it lies.
+    """
+    count = int(events.sum())
+    if not 0 < count < events.size:
+        raise NotDefined("all rows are of one class")
+    # If every row had the highest score, or the lowest, the intercept would be its distance from the share of events:
+    # it lies between the two, and the expected events rise with it.
+    middle = float(logit(count / events.size))
+    ends = middle - float(log_odds.max()) - 1.0, middle - float(log_odds.min()) + 1.0
+    value = float(brentq(lambda a: float(expit(a + log_odds).sum()) - count, *ends, xtol=_CLOSE))
+    share = expit(value + log_odds)
+    information = float((share * (1.0 - share)).sum())
+    if information * WIDEST**2 < 1.0:
+        raise NotDefined(TOO_EXTREME)
+    error = information**-0.5
     return Estimate(value, value - NORMAL_95 * error, value + NORMAL_95 * error)
 
 
@@ -99,33 +119,44 @@ def curve(scores: Floats, truths: Floats) -> list[dict[str, Any]]:
     ]
 
 
-def _logistic(columns: Floats, events: NDArray[np.bool_], offset: Floats) -> tuple[Floats, Floats]:
-    """Fit a logistic regression by Newton's method with halved steps; return coefficients and their covariance."""
+def _logistic(columns: Floats, events: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Fit a logistic regression by Newton's method with halved steps; return coefficients and their covariance.
+
+    A small step is no proof of an optimum where steps were halved, so the gradient there must be about zero, as counted
+    in rows and in standard errors.
+    """
     truth = events.astype(np.float64)
     coefficients = np.zeros(columns.shape[1])
-    loss = _loss(columns @ coefficients + offset, truth)
+    loss = _loss(columns @ coefficients, truth)
     for _ in range(NEWTON_STEPS):
-        share = expit(columns @ coefficients + offset)
-        weight = share * (1.0 - share)
-        information = (columns * weight[:, None]).T @ columns
-        gradient = columns.T @ (truth - share)
-        try:
-            step = np.linalg.solve(information, gradient)
-        except np.linalg.LinAlgError:
-            raise NotDefined("the scores are too extreme to fit a line") from None
+        gradient, information = _score(columns, columns @ coefficients, truth)
+        step = _solved(information, gradient)
         size = 1.0
-        while (after := _loss(columns @ (coefficients + size * step) + offset, truth)) > loss and size > _CLOSE:
+        while (after := _loss(columns @ (coefficients + size * step), truth)) > loss and size > _CLOSE:
             size /= 2.0
         coefficients = coefficients + size * step
         loss = min(loss, after)
         if float(np.abs(step).max()) < _CLOSE * (1.0 + float(np.abs(coefficients).max())) or size <= _CLOSE:
             break
-    share = expit(columns @ coefficients + offset)
-    try:
-        covariance = np.linalg.inv((columns * (share * (1.0 - share))[:, None]).T @ columns)
-    except np.linalg.LinAlgError:
-        raise NotDefined("the scores are too extreme to fit a line") from None
+    gradient, information = _score(columns, columns @ coefficients, truth)
+    covariance = _solved(information, np.eye(len(coefficients)))
+    flat = float(np.abs(gradient).max()) <= _FLAT * truth.size
+    if not flat or not 0.0 <= float(gradient @ covariance @ gradient) <= _FLAT:
+        raise NotDefined(TOO_EXTREME)
     return coefficients, covariance
+
+
+def _score(columns: Floats, log_odds: Floats, truth: Floats) -> tuple[Floats, Floats]:
+    """Return the gradient of the log likelihood and its information at these log odds."""
+    share = expit(log_odds)
+    return columns.T @ (truth - share), (columns * (share * (1.0 - share))[:, None]).T @ columns
+
+
+def _solved(information: Floats, right: Floats) -> Floats:
+    try:
+        return np.asarray(np.linalg.solve(information, right), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise NotDefined(TOO_EXTREME) from None
 
 
 def _loss(log_odds: Floats, truth: Floats) -> float:

@@ -23,7 +23,7 @@ The rules that choose honestly take `SourceRow` and `InnerRow`, which have no pl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from statistics import fmean
@@ -112,27 +112,44 @@ def criterion(metric: str) -> str:
     return "balanced_loss" if metric == "balanced_loss" else "loss"
 
 
-def standing(rule: str, metric: str, domains: Mapping[str, Mapping[str, float]]) -> Standing | None:
+def standing(
+    rule: str, metric: str, domains: Mapping[str, Mapping[str, float]], required: Collection[str] = ()
+) -> Standing | None:
     """Return how a round stands under a rule that looks at the validation figures of the training domains.
 
     Every domain counts the same, however many rows it has. Of two rounds that stand equal the later one wins
     (`source-accuracy`: the earlier one). A figure that a domain does not have, such as AUROC where it has one class, is
-    averaged over the domains that have it; a loss must be there in all of them.
+    averaged over the domains that have it; a loss must be there in all of them. `required` names the domains that must
+    define the metric itself: those where another round does (`comparable`). A round that diverged in one of them has no
+    AUROC there and a finite loss; its mean over the other domains does not compare, so it cannot win.
     """
     loss = -_mean_of(domains, criterion(metric), everywhere=True)
     if rule == "source-loss":
         found: Standing = (loss,)
     elif rule == "source-validation":
+        if any(_value(domains.get(name, {}), metric) is None for name in required):
+            return None
         by = metric if any(metric in figures for figures in domains.values()) else validated(metric)
         # A figure that no domain defines, such as AUROC where each has one class, leaves it to the loss.
         value = _mean_of(domains, by, everywhere=False)
-        found = (loss, loss) if math.isnan(value) else (_signed(by, value), loss)
+        found = (loss, loss) if math.isnan(value) and not required else (_signed(by, value), loss)
     elif rule == "source-accuracy":
         by = "accuracy" if metric not in REGRESSION else "loss"
         found = (_signed(by, _mean_of(domains, by, everywhere=True)),)
     else:
         raise ValueError(f"rule '{rule}' does not look at validation figures")
     return _finite(found)
+
+
+def comparable(metric: str, rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> tuple[str, frozenset[str]]:
+    """Return the figure that `source-validation` compares over all these rounds, and the domains that must define it.
+
+    The figure is the metric where any round has it, else the nearest that clients measure. A domain must define it in
+    every round if it does so in one.
+    """
+    by = metric if any(metric in figures for domains in rounds for figures in domains.values()) else validated(metric)
+    having = frozenset(name for domains in rounds for name, figures in domains.items() if by in figures)
+    return by, having
 
 
 def choose(
@@ -180,10 +197,13 @@ def source_validation(metric: str, source_rows: Sequence[SourceRow], rule: str =
     """
     rows = _by_round(source_rows, "source")
     domains = _source_domains(rows.values())
+    required: Collection[str] = ()
+    if rule == "source-validation":
+        metric, required = comparable(metric, [row.domains for row in rows.values()])
     return _best(
         criterion(metric) if rule == "source-loss" else metric,
         {
-            r: standing(rule, metric, row.domains) if all(name in row.domains for name in domains) else None
+            r: standing(rule, metric, row.domains, required) if all(name in row.domains for name in domains) else None
             for r, row in rows.items()
         },
         rule,
@@ -209,13 +229,9 @@ def leave_one_domain_out(metric: str, source_rows: Sequence[SourceRow], inner: M
     rounds = [r for r in rows if all(r in run for run in runs.values())]
     if not rounds:
         raise ValueError(f"no round was evaluated both in this run and in all inner runs {sorted(runs)}")
-    return _best(
-        metric,
-        {
-            r: standing("source-validation", metric, {name: run[r].metrics for name, run in runs.items()})
-            for r in rounds
-        },
-    )
+    figures = {r: {name: run[r].metrics for name, run in runs.items()} for r in rounds}
+    metric, required = comparable(metric, list(figures.values()))
+    return _best(metric, {r: standing("source-validation", metric, of, required) for r, of in figures.items()})
 
 
 def replaces(rule: str, found: Standing | None, best: Standing | None) -> bool:

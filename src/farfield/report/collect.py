@@ -89,8 +89,9 @@ def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
         except (RecordsError, ValueError) as error:
             damaged.append(f"the run in '{path.relative_to(folder)}' cannot be read and is left out: {error}")
             continue
-        if config.get("algorithm") not in plan["algorithms"] or config.get("seed") not in plan["seeds"]:
-            damaged.append(f"the run in '{path.relative_to(folder)}' is not in the plan and is left out")
+        stray = _not_of(plan, config)
+        if stray is not None:
+            damaged.append(f"the run in '{path.relative_to(folder)}' {stray} and is left out")
             continue
         fold, group = config["held_out"], config.get("group") or [config["held_out"]]
         identity = {"algorithm": config["algorithm"], "seed": config["seed"], "fold": fold}
@@ -142,6 +143,17 @@ def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
         metric = "loss" if plan["kind"] == "regression" else "accuracy"
         plan = {**plan, "rules": rules, "metric": metric, "metric_reason": "older versions led with it"}
     return {"tuned": {}, **plan, "algorithms": [variant["label"] for variant in plan["variants"]]}
+
+
+def _not_of(plan: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+    """Say why a run is none of this bench: a copy from another one, or a leftover; None where it belongs here."""
+    fold = config.get("held_out")
+    folds = plan.get("folds") or {name: [name] for name in plan["held_out"]}
+    known = config.get("algorithm") in plan["algorithms"] and config.get("seed") in plan["seeds"]
+    if not known or fold not in folds or set(config.get("group") or [fold]) != set(folds[fold]):
+        return "is not in the plan"
+    hashes = {of["data"] for of in (plan, config) if of.get("data")}
+    return "was made with other data" if len(hashes) > 1 else None
 
 
 def _made_with(plan: dict[str, Any], curve: Curve) -> dict[str, Any]:

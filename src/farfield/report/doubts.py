@@ -11,6 +11,7 @@ from farfield.report.collect import Sweep
 from farfield.report.diagnosis_section import diagnosis_doubts
 from farfield.report.formats import listed, metric_label, plural, public
 from farfield.report.result_table import ResultTable
+from farfield.tasks.leak_prefix import is_leak
 
 #: From this share of one class on, accuracy says little.
 COMMON = 0.75
@@ -30,7 +31,7 @@ def doubts(sweep: Sweep, table: ResultTable) -> list[str]:
         found.append("Rounds were chosen by looking at the held-out domain: a ceiling, not a result.")
     if sweep.plan.get("rows"):
         found.append(f"This is a quick look at {plural(int(sweep.plan['rows']), 'row')} of a larger task.")
-    found += [public(note) for note in sweep.plan.get("notes", ()) if "leak" in note.lower()]
+    found += [public(note) for note in sweep.plan.get("notes", ()) if is_leak(note)]
     found += diagnosis_doubts(sweep)
     found += _imbalance(sweep, table)
     found += _few_rows(sweep, table)
@@ -75,10 +76,12 @@ def _few_rows(sweep: Sweep, table: ResultTable) -> list[str]:
     for domain in sweep.data.domains:
         if domain.name not in table.domains:
             continue
-        present = [count for count in domain.counts if count]
-        rarer = min(present) if len(domain.counts) == 2 and len(present) == 2 else None
+        rarer = min(domain.counts) if len(domain.counts) == 2 else None
         if domain.rows < FEW_ROWS:
             thin[domain.name] = plural(domain.rows, "row")
+        elif rarer == 0:
+            absent = sweep.data.classes[domain.counts.index(0)]
+            thin[domain.name] = f"no row of class '{public(absent)}'"
         elif rarer is not None and rarer < FEW_EVENTS:
             thin[domain.name] = f"{plural(rarer, 'row')} of the rarer class"
     if not thin:

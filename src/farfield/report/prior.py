@@ -6,7 +6,7 @@ Where a bench has no run of `prior`, its figures follow from the label counts of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from farfield.diagnose.data_summary import DataSummary, together
@@ -31,7 +31,8 @@ def prior_values(sweep: Sweep, rule: str, metric: str, domains: tuple[str, ...])
             return measured
     if sweep.data is None:
         return {}
-    computed = {domain: _from_counts(sweep.data, domain, metric) for domain in domains}
+    fold_of = {name: group for group in (sweep.plan.get("folds") or {}).values() for name in group}
+    computed = {d: _from_counts(sweep.data, d, fold_of.get(d, (d,)), metric) for d in domains}
     if any(value is None for value in computed.values()):
         return {}
     return {(d, seed): v for d, v in computed.items() if v is not None for seed in sweep.plan["seeds"]}
@@ -45,10 +46,10 @@ def against_prior(
     return compare_with_prior(comparable, dict(prior), metric) if comparable else {}
 
 
-def _from_counts(data: DataSummary, held_out: str, metric: str) -> float | None:
-    """What `prior` scores on a domain when the others train: exact, but for rows set aside for validation."""
+def _from_counts(data: DataSummary, held_out: str, fold: Collection[str], metric: str) -> float | None:
+    """What `prior` scores on a domain when all outside its fold train: exact, but for rows set aside for validation."""
     there = next((domain for domain in data.domains if domain.name == held_out), None)
-    others = [domain for domain in data.domains if domain.name != held_out]
+    others = [domain for domain in data.domains if domain.name not in fold]
     if there is None or not others or there.rows == 0:
         return None
     sources = together(others, "sources")

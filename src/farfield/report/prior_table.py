@@ -42,8 +42,9 @@ def prior_grid(table: ResultTable) -> Grid | None:
     label = metric_label(table.metric, table.kind)
     spread = {line.over_prior.unit for line in lines if line.over_prior is not None}
     over = " and ".join(sorted(spread)) or MISSING
+    apart = ", references apart" if len({line.reference for line in lines}) > 1 else ""
     notes = (
         f"prior: {with_unit(table.metric, table.prior)} {label} on average. One-sided test over {over}, Holm-corrected "
-        f"over the {table.noun}s.",
+        f"over the {table.noun}s{apart}.",
     )
     return Grid(f"{label} against prior", columns, tuple(rows), notes)

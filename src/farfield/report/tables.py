@@ -10,6 +10,7 @@ from dataclasses import replace
 from statistics import fmean, pvariance
 from typing import Any
 
+from farfield.protocol.against_prior import AgainstPrior
 from farfield.protocol.metrics import HIGHER_IS_BETTER, METRICS, fairness
 from farfield.protocol.statistics import Difference, compare, compare_on_these_domains
 from farfield.records.tuning_trials import tuned_words
@@ -93,7 +94,13 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
     )
     own = {variant["label"]: variant["settings"] for variant in plan["variants"]}
     prior = prior_values(sweep, rule, metric, held_out)
-    over_prior = against_prior({a: v for a, v in values.items() if method_of[a] != PRIOR}, prior, metric)
+    over_prior: dict[str, AgainstPrior] = {}
+    for reference in (False, True):
+        family = {a: v for a, v in values.items() if method_of[a] != PRIOR and is_reference(method_of[a]) is reference}
+        over_prior |= against_prior(family, prior, metric)
+    for name, against in over_prior.items():
+        if len(values[name]) < whole:
+            over_prior[name] = replace(against, verdict="too few to say")
     lines = []
     for name in algorithms:
         by_domain = domain_summaries(values[name], held_out)

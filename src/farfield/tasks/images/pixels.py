@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from farfield.tasks.images.cache import cached_array, read_small, write_small
 from farfield.tasks.images.image_set import ImageError, ImageSet, decode, in_order, progress_bar
+from farfield.tasks.leak_prefix import COPY_LEAK
 
 #: Part of every key: a change in how files are decoded must not find pixels that were decoded otherwise.
 VERSION = "1"
@@ -104,8 +105,8 @@ def shared_content(images: ImageSet, hashed: NDArray[np.uint8]) -> list[str]:
     notes = []
     if across:
         notes.append(
-            f"leakage: {_files(across)} in more than one domain with the same content, first {_names(images, across)}; "
-            "a held-out domain with files of the others is not unseen, so remove the copies"
+            f"{COPY_LEAK}{_files(across)} in more than one domain with the same content, first "
+            f"{_names(images, across)}; a held-out domain with files of the others is not unseen, so remove the copies"
         )
     if classes:
         notes.append(

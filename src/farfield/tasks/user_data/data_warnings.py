@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from farfield.tasks.leak_prefix import COLUMN_LEAK
 from farfield.tasks.user_data.column_decision import FEW_LEVELS
 from farfield.tasks.user_data.column_statistics import Matrix
 from farfield.tasks.user_data.columns import IDS_FROM
@@ -213,8 +214,8 @@ def leak_notes(
         told = _tells_class(values, column, classes, y) if classes else _tells_number(values, column, y)
         if told:
             notes.append(
-                f"leak? column '{column.name}' {told}; if it was recorded after the label '{label}' was known, leave "
-                f"it out with --drop '{column.name}'"
+                f"{COLUMN_LEAK}column '{column.name}' {told}; if it was recorded after the label '{label}' was known, "
+                f"leave it out with --drop '{column.name}'"
             )
     return notes
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from farfield.models.spec import ModelSpec
+from farfield.tasks.leak_prefix import COLUMN_LEAK
 from farfield.tasks.task import Domain, Task, TaskKind
 from farfield.tasks.user_data.column_decision import in_order
 from farfield.tasks.user_data.columns import as_text, describe_columns, encode, encode_unlabelled
@@ -264,8 +265,8 @@ def _warnings(
             by_value = frame.groupby(column.name, observed=True)[label].nunique()
             if 2 <= len(by_value) <= 2 * len(classes) and by_value.max() == 1:
                 notes.append(
-                    f"column '{column.name}' tells the label '{label}' in every row where it has a value; if it was "
-                    f"recorded after the label was known, leave it out with --drop '{column.name}'"
+                    f"{COLUMN_LEAK}column '{column.name}' tells the label '{label}' in every row where it has a value; "
+                    f"if it was recorded after the label was known, leave it out with --drop '{column.name}'"
                 )
     return notes
 
