@@ -317,6 +317,7 @@ def test_train_keeps_the_round_that_select_names(farfield: Command) -> None:
     assert ran.code == 0
     assert "| round kept | 3 of 3, by last |" in Path("model/README.md").read_text()
     assert "--select last" in ran.out
-    assert "unknown selection rule 'lst'; did you mean 'last'?" in farfield(
-        "train", "linear-sem", "--select", "lst", "--out", "other"
-    ).err
+    assert (
+        "unknown selection rule 'lst'; did you mean 'last'?"
+        in farfield("train", "linear-sem", "--select", "lst", "--out", "other").err
+    )
