@@ -232,7 +232,7 @@ def test_train_then_predict_labels_digits_it_has_not_seen_as_raw_pixels(farfield
     assert right > 180
     assert sum(float(v) for k, v in rows[0].items() if k.startswith("p(")) == pytest.approx(1, abs=1e-5)
     card = Path("model/README.md").read_text()
-    assert "source validation" in card
+    assert "by source-validation |" in card
     assert "farfield bench rotated-digits" in card
     np.savetxt("digits.csv", images[:5] / 16, delimiter=",", header="a,b", comments="")
     assert farfield("predict", "model", "digits.csv", "--to", "labels.csv").code == 0
@@ -310,3 +310,14 @@ def test_a_method_of_ones_own_runs_from_a_file(farfield: Command, tmp_path: Path
     assert ran.code == 0
     rows = json.loads(Path("rows.json").read_text())
     assert len({r["model_sha256"] for r in rows}) == 8
+
+
+def test_train_keeps_the_round_that_select_names(farfield: Command) -> None:
+    ran = farfield("train", "linear-sem", "--rounds", "3", "--select", "last", "--out", "model")
+    assert ran.code == 0
+    assert "| round kept | 3 of 3, by last |" in Path("model/README.md").read_text()
+    assert "--select last" in ran.out
+    assert (
+        "unknown selection rule 'lst'; did you mean 'last'?"
+        in farfield("train", "linear-sem", "--select", "lst", "--out", "other").err
+    )

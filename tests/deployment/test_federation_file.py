@@ -93,14 +93,14 @@ def test_addresses(tmp_path: Path, address: str, host: str, port: int) -> None:
     [
         ("127.0.0.1", "give host:port"),
         (":9443", "give host:port"),
-        ("127.0.0.1:", "'' is no port"),
-        ("127.0.0.1:0", "'0' is no port"),
-        ("127.0.0.1:65536", "'65536' is no port"),
-        ("127.0.0.1:https", "'https' is no port"),
+        ("127.0.0.1:", "'' is not a valid port"),
+        ("127.0.0.1:0", "'0' is not a valid port"),
+        ("127.0.0.1:65536", "'65536' is not a valid port"),
+        ("127.0.0.1:https", "'https' is not a valid port"),
         ("::1:9443", "put an IPv6 address in brackets"),
         ("[::z]:9443", "'::z' is no IPv6 address"),
         ("a b:9443", "'a b' is no host"),
-        ("https://fl.example.org:9443", "is no address"),
+        ("https://fl.example.org:9443", "is not a valid address"),
     ],
 )
 def test_an_address_that_is_none_is_refused(tmp_path: Path, address: str, why: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import farfield as ff
-from farfield.algorithms import build, names
+from farfield.algorithms import FedAvg, build, names
 from farfield.errors import UserError
 from farfield.report.collect import collect
 from farfield.runs.growing import depends_on_rounds
@@ -148,3 +149,35 @@ def test_the_note_on_what_stands_in_for_fedavg_is_of_the_whole_bench(there: Path
     result = ff.bench(task(4), ["fedsgd", "fedprox"], out=there, resume=True)
     assert result.sweep.plan["baseline"] == "fedavg"
     assert not [note for note in result.sweep.plan["notes"] if note.startswith("FedAvg is not in this bench")]
+
+
+def test_a_property_that_reads_the_number_of_rounds_counts() -> None:
+    class ByProperty(FedAvg):
+        @property
+        def half(self) -> int:
+            return self.rounds // 2
+
+    class ByCachedProperty(FedAvg):
+        @cached_property
+        def half(self) -> int:
+            return self.rounds // 2
+
+    fedavg = build("fedavg")
+    assert not depends_on_rounds(fedavg)
+    for cls in (ByProperty, ByCachedProperty):
+        made = object.__new__(cls)
+        made.__dict__.update(fedavg.__dict__)
+        assert depends_on_rounds(made)
+
+
+def test_an_inner_run_that_is_too_short_for_the_grown_plan_is_missing(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"references": False, "held_out": ["a"], "seeds": 1, "rules": ["leave-one-domain-out"]}
+    ff.bench(task(3), "fedavg", rounds=2, out=tmp_path / "b", **options)
+    inner = tmp_path / "b/runs/fedavg/a/inner-b"
+    short = shutil.copytree(inner, tmp_path / "short")
+    assert len(ff.bench(task(3), rounds=4, out=tmp_path / "b", resume=True).rows) == 1
+    shutil.rmtree(inner)
+    shutil.copytree(short, inner)
+    sweep = collect(tmp_path / "b", "test")
+    assert not sweep.rows
+    assert "inner runs are missing" in sweep.failures[0]["error"]

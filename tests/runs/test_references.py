@@ -36,7 +36,7 @@ def test_references_are_added_once(asked: list[str], references: bool | list[str
 
 
 def test_a_method_that_is_no_reference_is_told_what_references_are() -> None:
-    with pytest.raises(PlanError, match="'fedprox' is no reference; they are prior, erm, local-only, fedavg"):
+    with pytest.raises(PlanError, match="'fedprox' is not a reference; they are prior, erm, local-only, fedavg"):
         make_plan(task(), algorithms=["fediir"], references=["fedprox"])
 
 

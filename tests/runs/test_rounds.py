@@ -12,6 +12,7 @@ import torch
 
 from farfield.algorithms import State
 from farfield.errors import UserError
+from farfield.protocol.selection import SourceRow, choose
 from farfield.records import RunFolder
 from farfield.runs.bench import bench
 from farfield.runs.plan import Job, Plan, make_plan
@@ -92,3 +93,47 @@ def test_a_bench_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     moved = replace(first, x=first.x + torch.tensor([0.0, 0.0, 0.0, 1e-3]))
     with pytest.raises(UserError, match="data is"):
         bench(replace(task, domains=(moved, *task.domains[1:])), **options, out=tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        (["source-validation", "last"], 3),
+        (["source-loss"], 1),
+        (["oracle", "source-accuracy"], 2),
+        (["last", "source-validation"], 4),
+        (["leave-one-domain-out"], 3),
+    ],
+)
+def test_a_training_keeps_the_round_that_the_first_honest_rule_chooses(
+    tmp_path: Path, rules: list[str], kept: int
+) -> None:
+    plan = make_plan(toy_task(), algorithms="fedavg", all_train=True, seeds=1, rounds=4, rules=rules, metric="accuracy")
+    algorithm, job = plan.algorithm("fedavg"), Job("fedavg", None, 0)
+    figures = [(0.5, 0.1), (0.9, 0.3), (0.9, 0.3), (0.6, 0.9)]
+    by_round = {i: {"a": {"accuracy": a, "loss": b, "n": 9.0}} for i, (a, b) in enumerate(figures, start=1)}
+    with federation(algorithm, toy_task().domains) as fed:
+        schedule = schedule_of(plan, job, algorithm, 2)
+        rounds = Rounds(job, schedule, RunFolder(tmp_path), algorithm, fed, {0: "a"}, engine="local")
+        better = [number for number, by_domain in by_round.items() if rounds._is_better(by_domain)]
+    assert better[-1] == kept
+    if not rules[0].startswith("leave"):
+        honest = next(rule for rule in rules if rule != "oracle")
+        assert choose(honest, "accuracy", [SourceRow(number, of) for number, of in by_round.items()]) == kept
+
+
+def test_the_last_round_is_kept_even_where_a_domain_did_not_reply(tmp_path: Path) -> None:
+    plan = make_plan(toy_task(), algorithms="fedavg", all_train=True, seeds=1, rounds=2, rules="last")
+    algorithm, job = plan.algorithm("fedavg"), Job("fedavg", None, 0)
+    with federation(algorithm, toy_task().domains) as fed:
+        schedule = schedule_of(plan, job, algorithm, 2)
+        rounds = Rounds(job, schedule, RunFolder(tmp_path), algorithm, fed, {0: "a", 1: "b"}, engine="local")
+        assert rounds._is_better({"a": {"accuracy": 0.5, "loss": 1.0}})
+
+
+def test_a_training_does_not_go_on_under_another_rule(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"algorithms": "fedavg", "all_train": True, "seeds": 1, "rounds": 1}
+    job, plans = Job("fedavg", None, 0), [make_plan(toy_task(), **options, rules=rule) for rule in ("last", None)]
+    open_run(RunFolder(tmp_path), plans[0].job_config(job))
+    with pytest.raises(UserError, match="rule"):
+        open_run(RunFolder(tmp_path), plans[1].job_config(job))

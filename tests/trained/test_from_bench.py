@@ -81,6 +81,28 @@ def test_a_bench_that_does_not_fit_is_refused_in_a_sentence(
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.parametrize(
+    ("rules", "sentence", "kept"),
+    [
+        (["last", "oracle"], "The model of this card is the one that last keeps.", "last"),
+        (
+            ["leave-one-domain-out"],
+            "A training cannot choose by leave-one-domain-out, so source-validation chose",
+            "source-validation",
+        ),
+    ],
+)
+def test_the_rule_of_the_bench_keeps_the_model(tmp_path: Path, rules: list[str], sentence: str, kept: str) -> None:
+    ff.bench(task(3), "fedavg", references=False, seeds=1, rounds=2, rules=rules, out=tmp_path / "bench")
+    folder = ff.train(task(3), "fedavg", tmp_path / "model", from_bench=tmp_path / "bench", rounds=5)
+    card = (folder / "README.md").read_text()
+    about = ff.load_model(folder).about
+    assert sentence in card
+    assert f"| round kept | {about['round']} of 5, by {kept} |" in card
+    if kept == "last":
+        assert about["round"] == 5
+
+
 def test_tuned_settings_become_one_by_median_and_by_majority() -> None:
     best = {
         "a": {"mu": 0.1, "optimizer": "sgd", "nesterov": True},

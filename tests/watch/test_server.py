@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_is_one_sentence_and_without_one_the_next_is_used(
         monkeypatch.setattr("farfield.watch.server.PORTS", (first.port, free))
         with WatchServer(tmp_path) as second:
             assert second.port == free
-    with pytest.raises(ff.UserError, match="70000 is no port"):
+    with pytest.raises(ff.UserError, match="70000 is not a valid port"):
         WatchServer(tmp_path, port=70000)
 
 
@@ -132,3 +132,15 @@ def test_the_report_is_not_served_before_the_bench_has_ended(bench: Path, tmp_pa
     with served(tmp_path / "b") as server:
         assert ask(server.port, "/report.html")[0] == 404
         assert not json.loads(ask(server.port, "/state")[2])["report"]
+
+
+@pytest.mark.parametrize(("error", "told"), [(BrokenPipeError, False), (ZeroDivisionError, True)])
+def test_only_lost_connections_are_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: type[Exception], told: bool
+) -> None:
+    with WatchServer(tmp_path, port=0) as server:
+        try:
+            raise error
+        except error:
+            server.handle_error(None, ("127.0.0.1", 1))
+    assert (error.__name__ in capsys.readouterr().err) == told

@@ -157,7 +157,7 @@ def test_running_means_that_somebody_holds_the_lock_or_has_just_written(bench: P
     age(bench, 3600)
     state = state_of(bench)
     assert state["status"] == "stopped"
-    assert "Nobody is at work on this bench: 11 of 12 runs have ended" in state["headline"]
+    assert "This bench is not running: 11 of 12 runs have ended" in state["headline"]
     assert "--resume" in state["headline"]
     if sys.platform == "linux":
         with sole_writer(bench, patience=0.0):
@@ -336,3 +336,15 @@ def test_long_curves_are_thinned_and_keep_their_end() -> None:
     assert kept[-1] == (1000, 1000.0)
     assert thinned(points[:150]) == points[:150]
     assert thinned([]) == []
+
+
+def test_while_rounds_are_added_a_shorter_result_is_not_done(bench: Path) -> None:
+    listed = json.loads((bench / "jobs.json").read_text())
+    view = FolderView(bench)
+    assert json.loads(view.state())["status"] == "finished"
+    (bench / "jobs.json").write_text(json.dumps([{**job, "rounds": 8} for job in listed]))
+    state = json.loads(view.state())
+    assert state["status"] == "running"
+    assert state["rounds"]["done"] * 2 == state["rounds"]["total"]
+    assert [method["runs"] for method in state["methods"]] == [0] * len(state["methods"])
+    assert state["running"] == []

@@ -143,7 +143,8 @@ def bench(
     baseline: Annotated[
         str | None,
         typer.Option(
-            help="The label or method that differences are to. Default: FedAvg, or the first method without it.",
+            help="The label or method that differences are to. Default: FedAvg if it is in the bench, else the first "
+            "method.",
             show_default=False,
         ),
     ] = None,

@@ -33,7 +33,7 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.image_options import Features, ImageSize
-from farfield.cli.option_values import Metric, communication_list, parse_settings
+from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings
 from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.errors import UserError
@@ -95,6 +95,14 @@ def train(
     features: Features = None,
     image_size: ImageSize = None,
     metric: Metric = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help="The rule that keeps a round: source-validation, source-loss, source-accuracy or last. Default: "
+            "source-validation, and with --from the bench's.",
+            show_default=False,
+        ),
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
     engine: EngineOption = "local",
     workers: Workers = None,
@@ -157,6 +165,7 @@ def train(
                 out,
                 from_bench=choice,
                 metric=metric,
+                rules=comma_list(select),
                 rounds=rounds,
                 communications=communication_list(communications),
                 seed=seed,
@@ -187,6 +196,7 @@ def train(
         "--clients": clients,
         "--cohort": cohort,
         "--partition": partition,
+        "--select": select,
         "--set": settings,
         "--use": use_file,
     }

@@ -72,7 +72,7 @@ def tune(
     held_out: Annotated[
         str | None,
         typer.Option(
-            help="Domains to leave out of the tuning, each of its own, with commas, or 'all'. Default: every domain "
+            help="Domains to hold out, one tuning per domain, with commas, or 'all'. Default: every domain "
             "trains, for a model that is put to use.",
             show_default=False,
         ),

@@ -18,7 +18,7 @@ TuneBy = Annotated[
     str | None,
     typer.Option(
         "--tune-by",
-        help="What compares the trials: source-validation, or leave-one-domain-out (nested: a run more per source). "
+        help="What compares the trials: source-validation, or leave-one-domain-out (nested: one more run per source). "
         "Default: source-validation.",
         show_default=False,
     ),

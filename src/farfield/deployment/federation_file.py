@@ -60,11 +60,11 @@ def _address(value: Any) -> Any:
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of 'host:port', an IPv6 address without brackets. Raises ValueError for anything else."""
     host, colon, port = address.rpartition(":")
-    shown = f"{address!r} is no address"
+    shown = f"{address!r} is not a valid address"
     if not colon or not host:
         raise ValueError(f"{shown}; give host:port, such as 127.0.0.1:9443")
     if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
-        raise ValueError(f"{shown}: {port!r} is no port; give 1 to 65535")
+        raise ValueError(f"{shown}: {port!r} is not a valid port; give 1 to 65535")
     if host.startswith("[") and host.endswith("]"):
         try:
             return str(IPv6Address(host[1:-1])), int(port)

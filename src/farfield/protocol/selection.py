@@ -206,7 +206,7 @@ def source_validation(metric: str, source_rows: Sequence[SourceRow], rule: str =
             r: standing(rule, metric, row.domains, required) if all(name in row.domains for name in domains) else None
             for r, row in rows.items()
         },
-        earliest=rule == "source-accuracy",
+        rule,
     )
 
 
@@ -234,12 +234,32 @@ def leave_one_domain_out(metric: str, source_rows: Sequence[SourceRow], inner: M
     return _best(metric, {r: standing("source-validation", metric, of, required) for r, of in figures.items()})
 
 
-def _best(by: str, standing_of: Mapping[int, Standing | None], *, earliest: bool = False) -> int:
-    """The round that stands highest; rounds come in ascending order, and of equals the later one wins."""
+def replaces(rule: str, found: Standing | None, best: Standing | None) -> bool:
+    """Whether a round replaces the best one before it.
+
+    Of equals the later one wins, with `source-accuracy` the earlier one. `found` is how the round stands, and `best`
+    how the best round so far stands; None where there is none.
+    """
+    if found is None or best is None:
+        return found is not None
+    return found > best or (found == best and rule != "source-accuracy")
+
+
+def keeping_rule(rules: Iterable[str]) -> str:
+    """Return the rule that can keep a model while it is trained: the first that does not peek.
+
+    A training has no inner runs, so `source-validation` stands in for a rule that needs them.
+    """
+    honest = next((rule for rule in rules if not rule_named(rule).is_oracle), "source-validation")
+    return "source-validation" if RULES[honest].needs_inner else honest
+
+
+def _best(by: str, standing_of: Mapping[int, Standing | None], rule: str = "source-validation") -> int:
+    """The round that stands highest, of rounds in ascending order."""
     best: int | None = None
-    highest: Standing = ()
+    highest: Standing | None = None
     for r, found in standing_of.items():
-        if found is not None and (best is None or found > highest or (found == highest and not earliest)):
+        if replaces(rule, found, highest):
             best, highest = r, found
     if best is None:
         raise ValueError(f"none of {len(standing_of)} rounds has a finite mean {by} over all domains to choose by")

@@ -150,6 +150,7 @@ def bench(
             _announce(tell, plan, task, folder, added, at_once, probe=engine == "local")
         attach_diagnosis(plan, task, folder, diagnose)
         if plan.tuning is not None:
+            before = plan.notes
             plan = run_studies(
                 plan,
                 task,
@@ -160,6 +161,9 @@ def bench(
                 observer=observer,
             )
             record_tuned(plan, folder)
+            for note in plan.notes:
+                if tell is not None and note not in before:
+                    tell(note)
         jobs = {job: job.folder(folder) for job in plan.jobs(task)}
         with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
             # A bench that is there already needs no engine, and starting one can take a while.

@@ -23,6 +23,7 @@ from farfield.runs.baseline import WITHOUT_FEDAVG, baseline_label, baseline_note
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
 from farfield.runs.references import Wanted, wanted, with_references
 from farfield.runs.settings import group_list, seed_numbers
+from farfield.runs.tuning.outcome import Tuned
 from farfield.runs.tuning.request import Tuning
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_values
 from farfield.tasks.task import Task
@@ -35,7 +36,7 @@ APART = ("notes", "metric_reason", "tuned", "left_out")
 
 @dataclass(frozen=True)
 class Growth:
-    """What a bench that is there has, and what was asked for in so many words."""
+    """What a bench that is there has, and what is asked for explicitly."""
 
     there: Mapping[str, Any]
     asked: Mapping[str, Any]
@@ -83,6 +84,8 @@ class Growth:
                 "baseline": self.there["baseline"] if named is None else baseline_label(named, variants),
                 "left_out": {**self.there.get("left_out", {}), **asked.left_out},
                 "tuning": asked.tuning if asked.tuning is None else asked.tuning.beside(self.there.get("tuning", {})),
+                # Until the trials of what is added are made, what was tuned before still holds.
+                "tuned": {label: Tuned.model_validate(of) for label, of in self.there.get("tuned", {}).items()},
                 **({"metric_reason": self.there["metric_reason"]} if self._keeps_metric else {}),
             }
         )
@@ -253,13 +256,19 @@ def check_longer(before: Mapping[str, Any], plan: Plan) -> None:
 def depends_on_rounds(algorithm: FedAvg) -> bool:
     """Whether a method reads how many rounds there are in all, as FedLOE does for its stages.
 
-    Its code is looked at instead of a declaration: a method of somebody else's that forgot to declare it would be made
-    longer to other bits than from the start, and nobody would notice.
+    Its code is looked at instead of a declaration: a third-party method that forgot to declare it would
+    end with another model than a run that had all rounds from the start, and nobody would notice.
     """
     parts = [algorithm, *([algorithm.server] if algorithm.server is not None else [])]
     own = {cls for part in parts for cls in type(part).__mro__ if issubclass(cls, FedAvg) and cls is not FedAvg}
-    codes = [getattr(member, "__func__", member) for cls in own for member in vars(cls).values()]
+    codes = [code for cls in own for member in vars(cls).values() for code in _functions(member)]
     return any(_names(code.__code__, "rounds") for code in codes if hasattr(code, "__code__"))
+
+
+def _functions(member: Any) -> list[Any]:
+    """Return the functions of a member of a class: a method's own, and those behind a property."""
+    behind = [getattr(member, name, None) for name in ("__func__", "fget", "fset", "func")]
+    return [member, *(function for function in behind if function is not None)]
 
 
 def lengthen(records: RunFolder, config: Mapping[str, Any]) -> None:

@@ -40,13 +40,21 @@ def with_learnable_folds(plan: Plan, task: Task, named: bool) -> Plan:
         notes += _unseen_notes(task, plan.domains_of(fold), codes)
     if plan.fold_names and not learnable:
         raise PlanError(f"no domain of task '{task.name}' can be held out: without it, one class only is left")
-    if "leave-one-domain-out" in plan.rules:
-        for fold in learnable:
-            for unit in inner_units(task, plan.folds, fold):
-                source_classes(task, source_domains(task, (*plan.domains_of(fold), *plan.domains_of(unit))))
+    _check_inner_sources(plan, task, learnable)
     folded = (*_fold_notes(notes), *_width_notes(plan, task, learnable))
     held_out = plan.held_out if plan.folds else tuple(learnable)
     return plan.model_copy(update={"held_out": held_out, "notes": (*plan.notes, *folded)})
+
+
+def _check_inner_sources(plan: Plan, task: Task, folds: Sequence[str]) -> None:
+    """Refuse nested runs, of a selection rule or of a tuning, whose sources have one class only."""
+    nested, by = "leave-one-domain-out", plan.tuning.by if plan.tuning is not None else ""
+    held_out: list[str | None] = list(folds) if nested in (*plan.rules, by) else []
+    if by == nested and not plan.fold_names and len(task.domains) > 1:  # a tuning in which every domain trains
+        held_out = [None]
+    for fold in held_out:
+        for unit in inner_units(task, plan.folds, fold or ""):
+            source_classes(task, source_domains(task, (*plan.domains_of(fold), *plan.domains_of(unit))))
 
 
 def _unseen_notes(task: Task, held_out: Sequence[str], codes: Sequence[int]) -> list[str]:

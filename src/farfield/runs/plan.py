@@ -12,7 +12,7 @@ from farfield.models import ModelSpec
 from farfield.protocol.folds import Folds, held_out_folds, inner_units
 from farfield.protocol.leading_metric import leading_metric
 from farfield.protocol.leave_one_out import ProtocolError, source_domains
-from farfield.protocol.selection import RULES, rule_named
+from farfield.protocol.selection import RULES, keeping_rule, rule_named
 from farfield.runs.baseline import baseline_label, baseline_notes
 from farfield.runs.data_checks import class_rows
 from farfield.runs.fit import Fit
@@ -134,6 +134,11 @@ class Plan(BaseModel):
         """Return the domains that a job's `held_out` or `inner` names; none for None."""
         return () if fold is None else self.folds.get(fold, (fold,))
 
+    @property
+    def keeping_rule(self) -> str:
+        """The rule by which a training keeps the model of one round."""
+        return keeping_rule(self.rules)
+
     def variant(self, label: str) -> Variant:
         return next(variant for variant in self.variants if variant.label == label)
 
@@ -181,6 +186,8 @@ class Plan(BaseModel):
                 *(["metric"] if job.held_out is not None else []),
             },
         )
+        if job.held_out is None and self.keeping_rule != "source-validation":
+            config["rule"] = self.keeping_rule
         return {
             **config,
             "rounds": self.rounds_of[job.algorithm],

@@ -35,7 +35,7 @@ def with_references(asked: Sequence[Variant], references: Wanted) -> tuple[Varia
         if name not in REFERENCES:
             near = difflib.get_close_matches(name, REFERENCES, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"they are {', '.join(REFERENCES)}"
-            raise PlanError(f"'{name}' is no reference; {hint}")
+            raise PlanError(f"'{name}' is not a reference; {hint}")
     there = {variant.method for variant in asked} | {variant.label for variant in asked}
     missing = [name for name in dict.fromkeys(names) if name not in there]
     return (*asked, *(read_variants(missing) if missing else ()))

@@ -20,7 +20,7 @@ from farfield.federation.engine import Engine
 from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Traffic
 from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
-from farfield.protocol.selection import Standing, standing, validated
+from farfield.protocol.selection import Standing, replaces, standing, validated
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
 from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
@@ -276,17 +276,18 @@ class Rounds:
     def _is_better(self, by_domain: Mapping[str, Mapping[str, float]]) -> bool:
         """Note the mean validation over domains; whether the round stands highest so far, by the rule of the schedule.
 
-        A round in which a domain did not reply cannot win. Of rounds that stand equal the later one is kept.
+        A round in which a domain did not reply cannot win, except under `last`, which keeps every round until the next.
         """
         metric = self.schedule.metric
         shown = validated(metric)
         shown = shown if any(shown in figures for figures in by_domain.values()) else "loss"
         values = [figures[shown] for figures in by_domain.values() if shown in figures]
         self.validation = sum(values) / len(values)
-        if set(by_domain) != self.domains:
+        rule = self.schedule.rule
+        if rule != "last" and set(by_domain) != self.domains:
             return False
-        found = standing(self.schedule.rule, metric, by_domain)
-        if found is None or (self.best is not None and found < self.best):
+        found = () if rule == "last" else standing(rule, metric, by_domain)
+        if not replaces(rule, found, self.best):
             return False
         self.best = found
         return True

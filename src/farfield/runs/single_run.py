@@ -34,7 +34,7 @@ def run_job(
 ) -> dict[str, Any]:
     """Run a job, or what is left of it, and return its result. A finished one is not run again.
 
-    `on_better` is called with the state whenever source validation is better than ever before in this run.
+    `on_better` is called with the state of each round that the plan's `keeping_rule` prefers to all before it.
     """
     records = RunFolder(folder)
     with records.writing():
@@ -102,4 +102,5 @@ def schedule_of(plan: Plan, job: Job, algorithm: FedAvg, checkpoint_every: int) 
         cohort=plan.cohort if algorithm.trains and not algorithm.pooled else None,
         kind=plan.kind,
         metric=plan.metric,
+        rule=plan.keeping_rule,
     )

@@ -23,6 +23,8 @@ from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, COMMANDS, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
+from farfield.records.run_files import LOCK
+from farfield.records.sealed import LOOKS
 from farfield.records.setting_text import readable
 from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
@@ -77,7 +79,7 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
             write_config(out / BENCH, _config(plan))
         return added
     if there:
-        _remove_sweep(out)
+        remove_bench(out)
     out.mkdir(parents=True, exist_ok=True)
     write_config(out / BENCH, _config(plan))
     return []
@@ -88,7 +90,8 @@ def check_folder(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) ->
     if not (out / BENCH).exists():
         if out.exists() and not out.is_dir():
             raise RecordsError(f"'{out}' is a file; give a folder for --out")
-        if out.exists() and any(out.iterdir()):
+        # The count of looks and the lock are what `remove_bench` leaves.
+        if out.exists() and any(entry.name not in (LOOKS, LOCK) for entry in out.iterdir()):
             raise RecordsError(f"'{out}' is not empty and holds no bench; choose another folder for --out")
         if resume:
             raise RecordsError(f"there is no bench in '{out}' to resume; omit --resume to start a new one")
@@ -123,7 +126,7 @@ def _config(plan: Plan) -> dict[str, Any]:
     return {"format": FORMAT, **content, "variants": variants}
 
 
-def _remove_sweep(out: Path) -> None:
+def remove_bench(out: Path) -> None:
     """Remove what a bench wrote, and nothing else that may lie in the folder.
 
     The count of looks stays: the same held-out domains were looked at, however fresh the runs are.

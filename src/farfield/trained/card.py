@@ -117,7 +117,7 @@ A model for {task.description or task.name}, trained across {result["clients"]} 
 | | |
 |---|---|
 | method | {variant.method} |
-| round kept | {trained.about["round"]} of {plan.rounds}, by source validation |
+| round kept | {trained.about["round"]} of {plan.rounds}, by {plan.keeping_rule} |
 | {metric} on the sources' validation rows | {trained.about["source_validation"]:.4f} |
 | parameters | {state.parameters.numel()} |
 | normalisation | {plan.model.norm}: {NORM_POLICIES[plan.model.norm]} |

@@ -15,8 +15,10 @@ from pathlib import Path
 from statistics import median_low, mode
 from typing import Any
 
+from farfield.algorithms import build
 from farfield.diagnose.finding import Diagnosis
 from farfield.errors import UserError
+from farfield.protocol.selection import keeping_rule
 from farfield.records.bench_folder import DIAGNOSIS
 from farfield.report.collect import Sweep, collect
 from farfield.report.findings import answer, main_rule
@@ -24,11 +26,11 @@ from farfield.report.formats import metric_label, printable
 from farfield.report.new_site import new_site_sentences
 from farfield.report.result_table import ResultLine, ResultTable
 from farfield.report.tables import result_table
-from farfield.runs.variants import Variant
+from farfield.runs.variants import Variant, read_values
 from farfield.tasks.task import Task
 
 #: Options of a plan that a training takes as they are.
-_OPTIONS = ("partition", "clients", "cohort", "validation", "metric")
+_OPTIONS = ("partition", "clients", "cohort", "validation", "metric", "rules")
 #: Settings of the model that the data decides anew.
 _OF_THE_DATA = ("input_shape", "outputs", "representation")
 
@@ -81,7 +83,7 @@ def bench_choice(folder: str | Path, method: str | None = None) -> BenchChoice:
         folder=folder,
         task=plan["task"],
         data=plan["data"],
-        variant=Variant(label=label, method=line.method, settings=settings),
+        variant=Variant(label=label, method=line.method, settings=_effective(line.method, settings)),
         options={
             **{name: plan[name] for name in _OPTIONS if plan.get(name) is not None},
             "rounds": plan["rounds_of"].get(label, plan["rounds"]),
@@ -102,6 +104,12 @@ def typical_settings(best: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         for name, value in settings.items():
             chosen.setdefault(name, []).append(value)
     return {name: median_low(values) if _numbers(values) else mode(values) for name, values in chosen.items()}
+
+
+def _effective(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that have an effect: nobody set the others, and a training would remark on each."""
+    idle = build(method, read_values(method, settings)).params.idle()
+    return {name: value for name, value in settings.items() if name not in idle}
 
 
 def _numbers(values: list[Any]) -> bool:
@@ -138,6 +146,12 @@ def _card(folder: Path, sweep: Sweep, table: ResultTable, line: ResultLine, tune
         if tuned
         else "Its settings are the bench's; none was tuned."
     )
+    kept = keeping_rule(sweep.plan["rules"])
+    keeps = (
+        f"The model of this card is the one that {kept} keeps"
+        if kept == table.rule
+        else f"A training cannot choose by {table.rule}, so {kept} chose the round of this card's model"
+    )
     doubts = "".join(f"\n- {_text(doubt)}" for doubt in answer(sweep, table).doubts)
     parts = [
         f"""## What a new site can expect
@@ -148,8 +162,8 @@ A bench held out one domain after the other and trained this method on the rest.
 |---|---|---|
 {rows}
 
-Rounds were chosen by {table.rule}; {label} leads because {sweep.plan["metric_reason"]}. {made} The model of this
-card was trained on all of these domains, so no figure here was measured with it.
+Rounds were chosen by {table.rule}; {label} leads because {sweep.plan["metric_reason"]}. {made} {keeps}. It was
+trained on all of these domains, so no figure here was measured with it.
 """
     ]
     if doubts:

@@ -38,6 +38,7 @@ def train(
     cohort: int | None = None,
     validation: float | str = 0.1,
     metric: str | None = None,
+    rules: str | Sequence[str] | None = None,
     features: str | None = None,
     image_size: int | None = None,
     rows: int | None = None,
@@ -50,20 +51,22 @@ def train(
     watch: Watch = lambda _: None,
     callbacks: Sequence[Callback] = (),
 ) -> Path:
-    """Train on every domain and keep the model of the round with the best source validation. Returns the folder.
+    """Train on every domain and keep the model of the round that a selection rule chooses. Returns the folder.
 
     `algorithm` is one variant: a name, a text such as 'fedprox:mu=0.1', `farfield.method(…)`, a class or an instance.
     `from_bench` is the folder of a bench: its settings are taken, `algorithm` is a label in it (or None for the method
     that its report recommends), and the model's card carries its held-out figures. A `task` of your own data is given
-    again; a registered one is opened by name. What is given besides wins over the bench. The round with the
-    best `metric` on the sources' validation rows is kept.
+    again; a registered one is opened by name. What is given besides wins over the bench.
+    `rules` has the selection rule that keeps a round, by default "source-validation": the best `metric` on the sources'
+    validation rows. Of several rules the first that is not an oracle counts, as in the first table of a bench.
     `ready` is called when everything was checked, before the first round. `callbacks` are told of each round.
     """
     if from_bench is not None:
         choice = from_bench if isinstance(from_bench, BenchChoice) else bench_choice(from_bench, _label(algorithm))
-        given = {"rounds": rounds, "partition": partition, "clients": clients, "cohort": cohort, "metric": metric}
+        given: dict[str, Any] = {"rounds": rounds, "partition": partition, "clients": clients, "cohort": cohort}
+        given |= {"metric": metric, "rules": rules}
         options = {**choice.options, **{name: value for name, value in given.items() if value is not None}}
-        rounds, metric = options["rounds"], options["metric"]
+        rounds, metric, rules = options["rounds"], options["metric"], options.get("rules")
         partition, clients, cohort = (options.get(name) for name in ("partition", "clients", "cohort"))
         validation = options["validation"]
         settings = {**options["settings"], **(settings or {})}
@@ -93,6 +96,7 @@ def train(
         cohort=cohort,
         validation=validation,
         metric=metric,
+        rules=rules,
         evaluate_every=1,
         equal_steps=False,
         all_train=True,

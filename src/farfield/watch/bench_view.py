@@ -111,7 +111,8 @@ class BenchView:
         domains = " and ".join(str(d) for d in (entry["held_out"], inner) if d is not None)
         name = f"{label} · {domains} held out · seed {entry['seed']}"
         run = known[path].run if path in known else RunView(path, *metric_of(self._plan))
-        return _Job(label, name, int(entry["rounds"]), run, inner is not None)
+        run.rounds = int(entry["rounds"])
+        return _Job(label, name, run.rounds, run, inner is not None)
 
     def _find_runs(self) -> None:
         """Find runs by their folders: the bench is of an older version, or has only just begun."""
@@ -156,10 +157,11 @@ class BenchView:
         seconds: dict[str, float] = {}
         rounds: Counter[str] = Counter()
         for job in self._jobs:
-            spent = (job.run.result or {}).get("seconds")
+            result = job.run.result or {}
+            spent, made = result.get("seconds"), result.get("rounds")
             if isinstance(spent, int | float) and spent > 0:
                 seconds[job.label] = seconds.get(job.label, 0.0) + spent
-                rounds[job.label] += job.rounds
+                rounds[job.label] += made if isinstance(made, int) else job.rounds
         return {label: seconds[label] / rounds[label] for label in seconds if rounds[label]}
 
     def _metric_name(self) -> str:
@@ -173,7 +175,7 @@ class BenchView:
         if status == "running":
             return f"The bench is running: {ended} of {total} runs have ended{problems}.{self._tuning()}"
         return (
-            f"Nobody is at work on this bench: {ended} of {total} runs have ended{problems}. To go on, give its "
+            f"This bench is not running: {ended} of {total} runs have ended{problems}. To go on, give its "
             "command again with --resume."
         )
 
@@ -208,7 +210,8 @@ class BenchView:
         return rows
 
     def _under_way(self, running: bool) -> list[_Job]:
-        begun = [job for job in self._jobs if not job.run.done and job.run.error is None and job.run.round]
+        # A run with a result is done, or waits until rounds are added to it.
+        begun = [job for job in self._jobs if job.run.result is None and job.run.error is None and job.run.round]
         begun.sort(key=lambda job: -job.run.changed)
         return begun[:MOST_RUNS] if running else []
 

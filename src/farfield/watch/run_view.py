@@ -18,10 +18,12 @@ class RunView:
     """Follows a run. Call `poll`, then read the attributes.
 
     `metric` is what validation is shown in. A run whose rows do not have it is shown by `fallback`. The rows themselves
-    are kept with `keep_rows` only: a large bench has a hundred thousand.
+    are kept with `keep_rows` only: a large bench has a hundred thousand. `rounds` is how many the run is to have; while
+    rounds are added, the result that is there has fewer.
     """
 
     def __init__(self, path: Path, metric: str, fallback: str, keep_rows: bool = False) -> None:
+        self.rounds: int | None = None
         self.path, self.metric, self._fallback, self._keep_rows = path, metric, fallback, keep_rows
         self.round = 0
         self.loss: float | None = None
@@ -39,7 +41,11 @@ class RunView:
 
     @property
     def done(self) -> bool:
-        return self.result is not None
+        """Whether there is a result with all rounds."""
+        if self.result is None:
+            return False
+        made = self.result.get("rounds")
+        return self.rounds is None or not isinstance(made, int) or made >= self.rounds
 
     @property
     def broken(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import socket
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -66,7 +67,7 @@ class WatchServer(ThreadingHTTPServer):
             except OSError as error:
                 problem = error
             except OverflowError:
-                raise UserError(f"{port} is no port; choose one from 0 to 65535") from None
+                raise UserError(f"{port} is not a valid port; choose one from 0 to 65535") from None
         tried = f"port {ports[0]}" if len(ports) == 1 else f"ports {ports[0]} to {ports[-1]}"
         raise UserError(f"cannot listen on {self.host}, {tried}: {problem.strerror}; choose another --port or --host")
 
@@ -110,7 +111,9 @@ class WatchServer(ThreadingHTTPServer):
         self.server_name, self.server_port = self.host, int(self.server_address[1])
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a reader that goes away in the middle of an answer is no error."""
+        """Print an error to stderr; a reader that goes away in the middle of an answer is none."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -121,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if not self.server.knows(self.headers.get("Host")):
-            self._send(HTTPStatus.MISDIRECTED_REQUEST, b"this name is not mine; use the address that was printed\n")
+            self._send(HTTPStatus.MISDIRECTED_REQUEST, b"unknown host name; use the address that was printed\n")
             return
         path = self.path.partition("?")[0]
         if path in PAGE:

@@ -110,7 +110,7 @@ class SingleView:
         if status == "failed":
             return f"The {what} has failed: {failure}"
         if status == "stopped":
-            return f"Nobody is at work on this {what}: {made} of {rounds} rounds. To go on, give --resume."
+            return f"This {what} is not running: {made} of {rounds} rounds. To go on, give --resume."
         if self._run is None:
             return "The server is waiting for its sites."
         return f"The {what} is running: {made} of {rounds} rounds."

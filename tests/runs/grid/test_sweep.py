@@ -14,6 +14,8 @@ import pytest
 
 import farfield as ff
 from farfield.errors import UserError
+from farfield.records import sole_writer
+from farfield.records.sealed import LOOKS
 from farfield.report.sweep_plots import sweep_figures, x_axis
 from farfield.runs.job import Job
 from tests.runs.tuning.test_study import Killed, Killer
@@ -170,3 +172,41 @@ def test_the_command_line_sweeps_and_its_report_can_be_made_again(farfield: Call
         assert refused.code == 2
         assert len(refused.err.strip().splitlines()) <= 2
     assert not Path("t").exists()
+
+
+def _small(out: Path, methods: list[str], **options: Any) -> ff.SweepResult:
+    given = {**OPTIONS, "held_out": ["a"], "over": {"rounds": [1, 2]}, **options}
+    return ff.sweep(given.pop("on", task(3)), methods, out=out, **given)
+
+
+def test_fresh_waits_for_the_lock_and_keeps_the_count_of_looks(tmp_path: Path) -> None:
+    def looks() -> list[int]:
+        return [len(path.read_text().splitlines()) for path in sorted(tmp_path.rglob(LOOKS))]
+
+    _small(tmp_path / "s", ["fedavg"])
+    before, results = looks(), sorted(tmp_path.rglob("result.json"))
+    assert len(before) == 2
+    with sole_writer(tmp_path / "s", patience=0.0), pytest.raises(UserError, match="another process is writing"):
+        _small(tmp_path / "s", ["fedprox"], fresh=True)
+    assert sorted(tmp_path.rglob("result.json")) == results
+    again = _small(tmp_path / "s", ["fedprox"], fresh=True)
+    assert {row["algorithm"] for row in again.rows} == {"fedprox"}
+    assert all(now > then for now, then in zip(looks(), before, strict=True))
+
+
+def test_resuming_with_fewer_methods_keeps_the_lines_that_are_there(tmp_path: Path) -> None:
+    before = _small(tmp_path / "s", ["fedavg", "fedprox"], reach=0.1)
+    after = _small(tmp_path / "s", ["fedprox"], resume=True)
+    assert after.table() == before.table()
+
+
+def test_a_part_of_the_rows_is_planned_and_run(tmp_path: Path) -> None:
+    plans: list[Any] = []
+    result = _small(tmp_path / "s", ["fedavg", "fedsgd"], rows=90, over={"rounds": [1]}, ready=plans.append)
+    assert {row["rounds"] for row in result.rows if row["algorithm"] == "fedsgd"} == {plans[0].rounds_of["fedsgd"]}
+    assert (
+        plans[0].data
+        == ff.bench(
+            task(3), "fedavg", rows=90, references=False, rounds=1, out=tmp_path / "b", **{**OPTIONS, "held_out": ["a"]}
+        ).sweep.plan["data"]
+    )

@@ -12,7 +12,7 @@ import torch
 
 import farfield as ff
 from farfield.errors import UserError
-from farfield.records import read_config
+from farfield.records import read_config, sole_writer
 from farfield.records.tuning_trials import read_trials, tuned_words
 from farfield.runs.job import Job
 from farfield.runs.rounds import Progress
@@ -178,3 +178,55 @@ def test_a_tuned_bench_grows_by_methods_and_held_out_domains_which_are_tuned_as_
     assert [row for row in after if (row["algorithm"], row["held_out"]) == ("fedavg", "a")] == before
     with pytest.raises(UserError, match="tuned in trials of 2 rounds, so the runs cannot have 4"):
         ff.bench(task(3), rounds=4, out=tmp_path / "b", resume=True)
+
+
+def test_growing_a_tuned_bench_keeps_what_was_tuned_while_the_new_trials_are_made(tmp_path: Path) -> None:
+    bench(tmp_path / "b", ["fedavg"], tune=2, held_out="a")
+    before = read_config(tmp_path / "b" / "bench.toml")["tuned"]["fedavg"]
+    with pytest.raises(Killed):
+        ff.bench(task(3), ["fedprox"], out=tmp_path / "b", resume=True, parallel=1, observer=Killer(1))
+    assert read_config(tmp_path / "b" / "bench.toml")["tuned"] == {"fedavg": before}
+
+
+def test_a_study_without_a_usable_trial_is_told_and_noted(tmp_path: Path) -> None:
+    told: list[str] = []
+    options: dict[str, Any] = {"settings": {"lr": 1e30}, "rounds": 3}
+    bench(tmp_path / "b", ["fedavg"], tune=1, tune_only=["lr"], held_out="a", tell=told.append, **options)
+    sentence = next(
+        line for line in told if line.startswith("fedavg is not tuned with a held out: none of its 1 trials")
+    )
+    plan = read_config(tmp_path / "b" / "bench.toml")
+    assert sentence in plan["notes"]
+    assert plan["tuned"] == {}
+    result = ff.tune(task(3), ["fedavg"], trials=1, only=["lr"], out=tmp_path / "t", **options)
+    assert result.lines()[0].startswith("fedavg is not tuned: none of its 1 trials can be used")
+
+
+@pytest.mark.parametrize("held_out", [["a"], None])
+def test_nested_trials_that_would_have_one_class_are_refused_before_any_work(
+    tmp_path: Path, held_out: list[str] | None
+) -> None:
+    honest = task(3)
+    honest = replace(honest, classes_from_rows=True)
+    one_class = [replace(each, y=torch.zeros_like(each.y)) for each in honest.domains[1:2]]
+    domains = (honest.domains[0], *one_class, honest.domains[2]) if held_out else (honest.domains[0], *one_class)
+    with pytest.raises(UserError, match="class"):
+        ff.tune(
+            replace(honest, domains=domains),
+            ["fedavg"],
+            trials=1,
+            by="leave-one-domain-out",
+            held_out=held_out,
+            rounds=1,
+            out=tmp_path / "t",
+        )
+    assert not (tmp_path / "t").exists()
+
+
+def test_fresh_does_not_touch_a_tuning_that_another_process_writes(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"trials": 1, "rounds": 1, "out": tmp_path / "t"}
+    ff.tune(task(3), ["fedavg"], **options)
+    before = trials(tmp_path / "t")
+    with sole_writer(tmp_path / "t", patience=0.0), pytest.raises(UserError, match="another process is writing"):
+        ff.tune(task(3), ["fedprox"], fresh=True, **options)
+    assert trials(tmp_path / "t") == before

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
 from farfield.runs.references import with_references
 from farfield.runs.rounds import Progress
 from farfield.runs.settings import PlanError
-from farfield.runs.sweep import Observer, Silent, missing_jobs
+from farfield.runs.sweep import Observer, Silent, missing_jobs, remove_bench
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import count_runs, runs_made
 from farfield.runs.variants import AnyVariant
@@ -82,6 +82,7 @@ def sweep(
     observer: Observer | None = None,
     features: str | None = None,
     image_size: int | None = None,
+    rows: int | None = None,
     **options: Any,
 ) -> SweepResult:
     """Run a bench at every point of a grid: `over={"clients": [3, 10], "gamma": [0, 1e-4, 1e-3]}` has six.
@@ -99,12 +100,11 @@ def sweep(
     axes = read_axes(over, variants, options)
     made = expand(variants, axes)
     read_request(options.get("tune"), options.get("tune_by"), options.get("tune_only"))
-    task = open_task(task, features=features, image_size=image_size)
+    task = open_task(task, features=features, image_size=image_size, rows=rows)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     plans = {name: _plan(task, made, {**options, **values}, name) for name, values in _named(axes)}
-    _prepare(folder, axes, made, reach, resume=resume, fresh=fresh)
     observer = observer or Silent()
-    with sole_writer(folder, patience=0.0):
+    with _opened(folder, axes, made, reach, resume=resume, fresh=fresh):
         ready(next(iter(plans.values())))
         together = _Together(observer)
         total = done = 0
@@ -140,6 +140,24 @@ def _plan(task: Task, made: Sequence[Expanded], options: Mapping[str, Any], name
         raise error if name == "all" else PlanError(f"at {name}: {error}") from error
 
 
+@contextmanager
+def _opened(
+    out: Path, axes: Sequence[Axis], made: Sequence[Expanded], reach: float | None, *, resume: bool, fresh: bool
+) -> Iterator[None]:
+    """Make the folder of a sweep ready and be the only one to write to it.
+
+    Where a sweep is there, the lock comes first: another process may still be at work on it.
+    """
+    with ExitStack() as held:
+        there = is_sweep(out)
+        if there:
+            held.enter_context(sole_writer(out, patience=0.0))
+        _prepare(out, axes, made, reach, resume=resume, fresh=fresh)
+        if not there:
+            held.enter_context(sole_writer(out, patience=0.0))
+        yield
+
+
 def _prepare(
     out: Path, axes: Sequence[Axis], made: Sequence[Expanded], reach: float | None, *, resume: bool, fresh: bool
 ) -> None:
@@ -151,11 +169,13 @@ def _prepare(
         **({} if reach is None else {"reach": reach}),
     }
     if is_sweep(out) and fresh:
-        shutil.rmtree(out / POINTS, ignore_errors=True)
+        for point in sorted((out / POINTS).glob("*/")):
+            remove_bench(point)
     elif is_sweep(out):
         if not resume:
             raise RecordsError(f"'{out}' holds a sweep already; add --resume to go on or --fresh to replace it")
-        before = {of["name"]: of["values"] for of in read_sweep(out)["axes"]}
+        there = read_sweep(out)
+        before = {of["name"]: of["values"] for of in there["axes"]}
         now = {axis.name: list(axis.values) for axis in axes}
         if set(before) != set(now):
             raise RecordsError(f"'{out}' sweeps {' and '.join(before)}, and here it is {' and '.join(now)}")
@@ -164,6 +184,10 @@ def _prepare(
             raise RecordsError(
                 f"'{out}' has {gone[0][0]}={gone[0][1]}, which is not swept here; values can only be added"
             )
+        # Methods that are there and not asked for again stay in the table, as in a bench that grows.
+        content["variants"] = {**there["variants"], **content["variants"]}
+        if reach is None and "reach" in there:
+            content["reach"] = there["reach"]
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RecordsError(f"'{out}' is not empty and holds no sweep ({SWEEP}); choose another folder for --out")
     elif resume:

@@ -24,7 +24,7 @@ from farfield.runs.sweep import Observer, Silent, run_jobs
 from farfield.runs.tuning.candidates import propose, spread
 from farfield.runs.tuning.outcome import ALL_TRAIN, Tuned
 from farfield.runs.tuning.request import search_space
-from farfield.runs.tuning.trial import FAILED, best_trial, trial_row
+from farfield.runs.tuning.trial import FAILED, best_trial, failed_sentence, trial_row
 from farfield.tasks.task import Task
 
 
@@ -136,7 +136,10 @@ def run_studies(
     checkpoint_every: int = 10,
     observer: Observer | None = None,
 ) -> Plan:
-    """Make every trial that is missing, and return the plan with what was chosen."""
+    """Make every trial that is missing, and return the plan with what was chosen.
+
+    A study without a usable trial has a note, because its runs have the settings that were never tuned.
+    """
     observer = observer or Silent()
     open_studies = list(studies(plan, task, out))
     total = count_runs(plan, task, out)
@@ -158,7 +161,9 @@ def run_studies(
         errors = run_jobs(missing, run, observer, parallel)
         for study, number, of in wave:
             study.record(number, of, errors)
-    return plan.model_copy(update={"tuned": _chosen(plan, open_studies)})
+    told = (failed_sentence(study.label, study.held_out, study.rows()) for study in open_studies)
+    notes = dict.fromkeys((*plan.notes, *(sentence for sentence in told if sentence is not None)))
+    return plan.model_copy(update={"tuned": _chosen(plan, open_studies), "notes": tuple(notes)})
 
 
 def _chosen(plan: Plan, made: list[Study]) -> dict[str, Tuned]:
@@ -166,6 +171,6 @@ def _chosen(plan: Plan, made: list[Study]) -> dict[str, Tuned]:
     best: dict[str, dict[str, dict[str, Any]]] = {}
     for study in made:
         row = best_trial(study.rows())
-        if row is not None:  # else every trial failed, and so will the run with the settings as they are
+        if row is not None:  # else the settings stay untuned, and a note says so
             best.setdefault(study.label, {})[study.held_out or ALL_TRAIN] = row["settings"]
     return {label: Tuned(trials=plan.tuning.trials, rule=plan.tuning.by, best=of) for label, of in best.items()}

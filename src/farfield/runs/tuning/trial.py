@@ -87,6 +87,17 @@ def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in metrics.items()}
 
 
+def failed_sentence(label: str, held_out: str | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say that no trial of a study can be used, and why; None where one can, or where none was made."""
+    if not rows or best_trial(rows) is not None:
+        return None
+    where = f" with {held_out} held out" if held_out else ""
+    return (
+        f"{label} is not tuned{where}: none of its {len(rows)} trials can be used, so its settings stay as they were "
+        f"({rows[0]['error']})"
+    )
+
+
 def best_trial(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the trial with the lowest criterion, the earliest of equals; None when no trial was complete."""
     complete = [row for row in rows if row["state"] == COMPLETE]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from farfield.runs.tuning.candidates import check_optuna
 from farfield.runs.tuning.outcome import ALL_TRAIN
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import run_studies
-from farfield.runs.tuning.trial import best_trial
+from farfield.runs.tuning.trial import best_trial, failed_sentence
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task
@@ -44,11 +45,15 @@ class TuningResult:
         return read_trials(self.folder)
 
     def lines(self) -> list[str]:
-        """Return one line per method and held-out domain: the criterion, before and after, and what to type."""
+        """Return one line per method and held-out domain: the criterion, before and after, and what to type.
+
+        A line says so where no trial can be used.
+        """
         lines = []
+        trials = self.trials
         for label, by_domain in self.best.items():
             for held_out, settings in by_domain.items():
-                rows = [t for t in self.trials if t["algorithm"] == label and (t["held_out"] or ALL_TRAIN) == held_out]
+                rows = [t for t in trials if t["algorithm"] == label and (t["held_out"] or ALL_TRAIN) == held_out]
                 chosen = best_trial(rows) or rows[0]
                 before = "–" if rows[0]["criterion"] is None else f"{rows[0]['criterion']:.4f}"
                 where = f", {held_out} held out" if held_out else ""
@@ -57,6 +62,11 @@ class TuningResult:
                     f"{label}{where}: {chosen['metric']} {chosen['criterion']:.4f} by {chosen['rule']} (trial "
                     f"{chosen['number']} of {len(rows)}; untuned {before}): {typed}"
                 )
+        for label, held in dict.fromkeys((t["algorithm"], t["held_out"]) for t in trials):
+            failed = failed_sentence(
+                label, held, [t for t in trials if (t["algorithm"], t["held_out"]) == (label, held)]
+            )
+            lines += [] if failed is None else [failed]
         return lines
 
     def _typed(self, label: str, settings: Mapping[str, Any]) -> str:
@@ -137,8 +147,7 @@ def tune(
     if by == "leave-one-domain-out" and len(task.domains) < 2:
         raise UserError(f"task '{task.name}' has one domain only, and leaving one out needs at least two")
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
-    _prepare(plan, folder, resume=resume, fresh=fresh)
-    with sole_writer(folder, patience=0.0):
+    with _opened(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
         plan = run_studies(
             plan,
@@ -152,6 +161,22 @@ def tune(
         best = {label: of.best.get(ALL_TRAIN, of.best) for label, of in plan.tuned.items()}
         write_config(folder / BEST, best)
     return TuningResult(plan, folder)
+
+
+@contextmanager
+def _opened(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> Iterator[None]:
+    """Make the folder of a tuning ready and be the only one to write to it.
+
+    Where a tuning is there, the lock comes first: another process may still be at work on it.
+    """
+    with ExitStack() as held:
+        there = (out / PLAN).exists()
+        if there:
+            held.enter_context(sole_writer(out, patience=0.0))
+        _prepare(plan, out, resume=resume, fresh=fresh)
+        if not there:
+            held.enter_context(sole_writer(out, patience=0.0))
+        yield
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> None:

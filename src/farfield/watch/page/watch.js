@@ -176,7 +176,7 @@ async function update() {
     at("lost").hidden = true;
     wait = state.status === "finished" ? WHEN_ENDED : EVERY;
   } catch (error) {
-    at("lost").textContent = "No connection to farfield watch. The page goes on by itself when it is started again with the same port.";
+    at("lost").textContent = "No connection to farfield watch. The page reconnects when farfield watch is started again with the same port.";
     at("lost").hidden = false;
   }
   clearTimeout(timer);
