@@ -184,14 +184,22 @@ def test_a_term_is_explained_by_keyboard_where_it_stands(browser: Chromium, benc
     assert not browser.evaluate(f"{card}.matches(':popover-open')")
 
 
+def downloaded(browser: Chromium) -> str:
+    """The text that a click on a download made; the browser reads it a moment later."""
+    deadline = time.monotonic() + 10.0
+    while (text := browser.evaluate("window.got")) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert isinstance(text, str)
+    return text.lstrip("\ufeff")
+
+
 def test_a_table_is_downloaded_as_csv_with_the_numbers_behind_it(browser: Chromium, bench: Path) -> None:
     browser.open(bench / "report.html", 1280)
     browser.evaluate(
         "URL.createObjectURL = blob => { blob.text().then(text => { window.got = text; }); return 'data:,'; }"
     )
     browser.evaluate("""document.querySelector('[data-table="results"] .download').click()""")
-    text = browser.evaluate("window.got")
-    rows = list(csv.DictReader(io.StringIO(text.lstrip("\ufeff"))))
+    rows = list(csv.DictReader(io.StringIO(downloaded(browser))))
     results = chosen(bench, "source-validation")
     for row in rows:
         mean = fmean(fmean(results[row["method"], d, s]["accuracy"] for s in SEEDS) for d in DOMAINS)
@@ -210,10 +218,7 @@ def test_no_cell_of_a_downloaded_table_is_a_formula(browser: Chromium, bench: Pa
         row.cells[1].dataset.v = '-0.5';
         holder.querySelector('.download').click();
     })()""")
-    deadline = time.monotonic() + 10.0
-    while (text := browser.evaluate("window.got")) is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    text = text.lstrip("\ufeff")
+    text = downloaded(browser)
     first = next(iter(list(csv.reader(io.StringIO(text)))[1:]))
     assert first[0] == "'=1+1"
     assert "-0.5" in first[1:3]
