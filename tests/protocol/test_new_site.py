@@ -113,3 +113,9 @@ def test_the_interval_covers_a_new_site_as_often_as_it_says_and_that_of_the_mean
         covered_by_mean += got.mean_low <= sites[6] <= got.mean_high
     assert covered / 2000 == pytest.approx(0.95, abs=0.015)
     assert covered_by_mean / 2000 < 0.75
+
+
+def test_the_interval_holds_its_own_mean_where_every_site_is_perfect() -> None:
+    found = new_site_estimate(dict.fromkeys("abcd", 1.0), dict.fromkeys("abcd", 100), "accuracy")
+    assert isinstance(found, NewSiteEstimate)
+    assert found.low < found.mean == found.high == 1.0

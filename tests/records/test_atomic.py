@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from farfield.records.atomic import append_row, keep_rows_until, read_rows, write_atomic, write_json
+from farfield.records.atomic import append_row, broken_rows, keep_rows_until, read_rows, write_atomic, write_json
 
 
 def refuse(*_: object, **__: object) -> NoReturn:
@@ -180,3 +180,12 @@ def test_a_row_that_the_disk_takes_in_parts_is_whole(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
     append_row(tmp_path / "rounds.jsonl", {"round": 1, "loss": 0.25})
     assert list(read_rows(tmp_path / "rounds.jsonl")) == [{"round": 1, "loss": 0.25}]
+
+
+def test_broken_lines_are_counted_but_for_a_last_one_that_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    assert broken_rows(path) == 0
+    path.write_text('{"round": 1}\n{"round": 2\n{"round": 3}\n{"rou')
+    assert broken_rows(path) == 1
+    path.write_text('garbage\n{"round": 2}\nmore garbage\n')
+    assert broken_rows(path) == 2

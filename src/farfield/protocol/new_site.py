@@ -138,6 +138,8 @@ def new_site_estimate(
     half = float(stdtrit(count - 1, 1.0 - LEVEL / 2.0)) * float(at.std(ddof=1)) * math.sqrt(1.0 + 1.0 / count)
     ends = sorted((scale.back(float(at.mean()) - half), scale.back(float(at.mean()) + half)))
     overall = summary(values)
+    # The ends are of values that were moved off 0 and 1, the mean is not: of sites that are all perfect it lies beyond.
+    ends = [min(ends[0], overall.mean), max(ends[1], overall.mean)]
     assert overall.std is not None
     assert overall.low is not None
     assert overall.high is not None

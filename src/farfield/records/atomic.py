@@ -88,6 +88,20 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+def broken_rows(path: Path) -> int:
+    """Count the lines of a JSONL file that cannot be read, but for a last one that a kill has cut."""
+    if not path.exists():
+        return 0
+    lines = path.read_bytes().splitlines(keepends=True)
+    broken = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            json.loads(line)
+        except ValueError:
+            broken += number < len(lines) or line.endswith(b"\n")
+    return broken
+
+
 def keep_rows_until(path: Path, last_round: int) -> None:
     """Drop rows of later rounds (and a cut line), so that a resumed run writes them anew."""
     rows = [row for row in read_rows(path) if row["round"] <= last_round]

@@ -16,9 +16,10 @@ from farfield.diagnose.data_summary import DataSummary
 from farfield.protocol.leading_metric import AUTO, metric_named
 from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
 from farfield.records import RecordsError, RunFolder, read_config
-from farfield.records.atomic import read_rows
+from farfield.records.atomic import broken_rows, read_rows
 from farfield.records.bench_folder import BENCH, COMMANDS, DATA, FAILURE, PREPARATION, format_of
-from farfield.records.sealed import count_look, open_sealed, open_sites
+from farfield.records.run_files import ROUNDS
+from farfield.records.sealed import SEALED, count_look, open_sealed, open_sites
 from farfield.report.completeness import Completeness, completeness
 from farfield.report.source_figures import in_label_units, source_figures
 
@@ -106,6 +107,10 @@ def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
             failures += [{**identity, "held_out": domain, "error": _failure(path)} for domain in group]
             continue
         rounds = _rounds(plan, run)
+        broken = sum(broken_rows(path / name) for name in (ROUNDS, SEALED))
+        if broken:
+            what = "1 line" if broken == 1 else f"{broken} lines"
+            damaged.append(f"{what} of the records in '{path.relative_to(folder)}' cannot be read: rounds are missing")
         for domain in group:
             of = {**identity, "held_out": domain}
             curve = Curve(**of, rounds=rounds, target=open_sealed(path, domain if len(group) > 1 else None))

@@ -11,10 +11,12 @@ from farfield.report.collect import Sweep
 from farfield.report.diagnosis_section import diagnosis_doubts
 from farfield.report.formats import listed, metric_label, plural, public
 from farfield.report.result_table import ResultTable
-from farfield.tasks.leak_prefix import is_leak
+from farfield.tasks.note_prefixes import QUICK_LOOK, is_leak
 
 #: From this share of one class on, accuracy says little.
 COMMON = 0.75
+#: From this share on, one class has nearly all rows of a domain.
+ALMOST_ALL = 0.9
 #: With fewer rows of the rarer class (or fewer rows at all), a domain's figures are rough.
 FEW_EVENTS = 10
 FEW_ROWS = 30
@@ -29,11 +31,12 @@ def doubts(sweep: Sweep, table: ResultTable) -> list[str]:
     found = [*gaps(sweep)]
     if RULES[table.rule].is_oracle:
         found.append("Rounds were chosen by looking at the held-out domain: a ceiling, not a result.")
-    if sweep.plan.get("rows"):
-        found.append(f"This is a quick look at {plural(int(sweep.plan['rows']), 'row')} of a larger task.")
+    notes = sweep.plan.get("notes", ())
+    found += [f"{public(note[:1].upper() + note[1:])}." for note in notes if note.startswith(QUICK_LOOK)]
     found += [public(note) for note in sweep.plan.get("notes", ()) if is_leak(note)]
     found += diagnosis_doubts(sweep)
     found += _imbalance(sweep, table)
+    found += _one_answer(sweep, table)
     found += _few_rows(sweep, table)
     if 1 < len(table.domains) < FEW_DOMAINS:
         found.append(
@@ -58,13 +61,48 @@ def _imbalance(sweep: Sweep, table: ResultTable) -> list[str]:
     whole = together(sweep.data.domains, "all")
     most = max(whole.counts)
     if most < COMMON * whole.rows:
-        return []
+        return _unlike_domains(sweep, table)
     name = public(sweep.data.classes[whole.counts.index(most)])
     other = "auroc" if len(sweep.data.classes) == 2 else "balanced_accuracy"
     label = metric_label(table.metric, table.kind)
     return [
         f"{100 * most / whole.rows:.0f} % of the rows are of class '{name}', so {label} "
         f"says little: read {metric_label(other, table.kind)} too (--metric {other})."
+    ]
+
+
+def _unlike_domains(sweep: Sweep, table: ResultTable) -> list[str]:
+    """Name the held-out domains in which one class has nearly all rows, though all domains together are balanced."""
+    assert sweep.data is not None
+    there = [domain for domain in sweep.data.domains if domain.name in table.domains]
+    alone = {d.name: max(d.counts) / d.rows for d in there if max(d.counts) >= ALMOST_ALL * d.rows}
+    if not alone:
+        return []
+    named = [f"{public(name)} ({100 * share:.0f} %)" for name, share in list(alone.items())[:_NAMED]]
+    other = "auroc" if len(sweep.data.classes) == 2 else "balanced_accuracy"
+    return [
+        f"One class has nearly all rows of {listed(named)}: {metric_label(table.metric, table.kind)} there says "
+        f"little, so read {metric_label(other, table.kind)} too (--metric {other})."
+    ]
+
+
+def _one_answer(sweep: Sweep, table: ResultTable) -> list[str]:
+    """Name the methods that give every row of every held-out domain the same one of two classes."""
+    if sweep.data is None or len(sweep.data.classes) != 2:
+        return []
+    found = []
+    for line in table.lines:
+        chosen = [row["selection"].get(table.rule, {}) for row in sweep.rows if row["algorithm"] == line.algorithm]
+        values = [of.get("balanced_accuracy") for of in chosen]
+        both = [value for value, of in zip(values, chosen, strict=True) if "auroc" in of]
+        if both and all(value == 0.5 for value in both) and not line.reference:
+            found.append(line.algorithm)
+    if not found:
+        return []
+    verb = "calls" if len(found) == 1 else "call"
+    return [
+        f"At the usual threshold of one half {listed(found)} {verb} every row the same class: choose a threshold by "
+        "the decision curves (predict --threshold), or train with class_weights=balanced."
     ]
 
 

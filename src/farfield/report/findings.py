@@ -13,7 +13,7 @@ from typing import Any
 from farfield.protocol.selection import RULES
 from farfield.report.collect import Sweep
 from farfield.report.doubts import doubts, gaps, tuned_text
-from farfield.report.formats import is_percent, listed, metric_label, metric_value, with_unit
+from farfield.report.formats import is_percent, listed, metric_label, metric_value, plural, with_unit
 from farfield.report.new_site import new_site_sentences
 from farfield.report.prior import PRIOR
 from farfield.report.result_table import ResultLine, ResultTable
@@ -160,15 +160,34 @@ def _over_prior(table: ResultTable, chosen: ResultLine, candidates: Sequence[Res
     elif not is_percent(table.metric):
         what = "a model that learns nothing"
     prior = f"{what} (prior: {with_unit(table.metric, table.prior)})"
+    if of.better and of.unit == "seeds":
+        return [
+            f"{chosen.algorithm} beats {prior} on these domains, beyond what a rerun could change; of a new one this "
+            "says little."
+        ]
     if of.better:
-        return [f"It beats {prior} beyond chance."]
+        return [f"{chosen.algorithm} beats {prior} beyond chance."]
     if of.verdict == "too few to say":
         return [f"There are too few results to say whether {chosen.algorithm} beats {prior}."]
-    text = [f"{chosen.algorithm} is not better than {prior} beyond chance: do not rely on it yet."]
+    text = [f"{chosen.algorithm} is not better than {prior} beyond chance{_by_how_much(table, chosen)}."]
     beating = [line for line in candidates if line.over_prior is not None and line.over_prior.better]
     if beating:
         text.append(f"{_named(beating)} {_are(beating)} better than prior beyond chance.")
     return text
+
+
+def _by_how_much(table: ResultTable, chosen: ResultLine) -> str:
+    """Tell a model that learned nothing from one that the bench is too small to judge."""
+    of = chosen.over_prior
+    assert of is not None
+    gain = of.mean if table.higher_is_better else -of.mean
+    if gain <= 0 or of.bound is None:
+        return ": do not rely on it"
+    points = " points" if is_percent(table.metric) else ""
+    return (
+        f": on average it is {metric_value(table.metric, gain)}{points} better, but {plural(of.n, of.unit[:-1])} that "
+        "differ so much cannot show it; do not rely on it yet"
+    )
 
 
 def _by_verdict(lines: Sequence[ResultLine]) -> dict[str, list[ResultLine]]:

@@ -173,9 +173,16 @@ def _data(data: DataSummary) -> Grid:
     return replace(grid, title=public(grid.title))
 
 
+def _why(plan: Mapping[str, Any], table: ResultTable) -> str:
+    """Say why another metric than accuracy leads."""
+    reason = plan.get("metric_reason", "")
+    told = table.metric == plan.get("metric") and table.metric not in ("accuracy", "rmse") and reason
+    return f" ({reason})" if told else ""
+
+
 def _facts(plan: Mapping[str, Any], table: ResultTable) -> list[str]:
     return [
-        f"{plan['kind']}, by {metric_label(table.metric, table.kind)}",
+        f"{plan['kind']}, by {metric_label(table.metric, table.kind)}{_why(plan, table)}",
         _count(plan),
         plural(len(plan["held_out"]), "held-out domain"),
         plural(len(plan["seeds"]), "seed"),

@@ -102,7 +102,12 @@ def command(plan: Mapping[str, Any]) -> str:
     words = ["farfield", "bench", *task, "--algorithms", ",".join(variants)]
     groups = (plan.get("folds") or {}).values()
     held_out = ["+".join(group) for group in groups] or plan["held_out"]
-    words += ["--held-out", ",".join(held_out), "--seeds", ",".join(str(seed) for seed in plan["seeds"])]
+    words += [
+        "--held-out",
+        ",".join(held_out),
+        "--seeds",
+        ",".join(str(seed) for seed in plan["seeds"]) + ("," if len(plan["seeds"]) == 1 else ""),
+    ]
     words += ["--rounds", str(plan["rounds"]), "--evaluate-every", str(plan["evaluate_every"])]
     words += ["--select", ",".join(plan["rules"])]
     for key in ("metric", "baseline", "clients", "cohort"):

@@ -97,11 +97,23 @@ def _dot(root: Element, x: float, y: float, title: str) -> None:
     add(add(root, "circle", cx=x, cy=y, r=4, class_="site"), "title").text = title
 
 
-def calibration_plot(bins: Sequence[Mapping[str, float]], *, title: str, identity: str) -> str:
-    """Mean score against the share of class 1 per bin; a dot's area grows with its rows. The diagonal is perfect."""
-    root, x, y = _square(title, "mean score", "share of class 1", identity, (0.0, 1.0), (0.0, 1.0))
-    add(root, "line", x1=x(0), y1=y(0), x2=x(1), y2=y(1), class_="zero")
+def calibration_plot(
+    bins: Sequence[Mapping[str, float]], *, title: str, identity: str, labels: tuple[str, str], shares: bool = True
+) -> str:
+    """Mean score against what was seen per bin; a dot's area grows with its rows. The diagonal is perfect.
+
+    `labels` are those of the axes. Scores that are `shares` are drawn from 0 on, as far as the scores go.
+    """
     points = [b for b in bins if b.get("rows") and b.get("mean_score") is not None and b.get("share") is not None]
+    seen = [value for b in points for value in (b["mean_score"], b["share"])]
+    most_seen = max(seen, default=1.0)
+    if shares:
+        ends = (0.0, next((end for end in (0.1, 0.25, 0.5) if most_seen <= end), 1.0))
+    else:
+        ticks = nice_ticks(min(seen, default=0.0), most_seen)
+        ends = (ticks[0], ticks[-1])
+    root, x, y = _square(title, *labels, identity, ends, ends)
+    add(root, "line", x1=x(ends[0]), y1=y(ends[0]), x2=x(ends[1]), y2=y(ends[1]), class_="zero")
     most = max((b["rows"] for b in points), default=1)
     if len(points) > 1:
         path = "M" + "L".join(f"{x(b['mean_score']):.1f} {y(b['share']):.1f}" for b in points)

@@ -91,6 +91,16 @@ def panels(sweep: Sweep, rule: str, method: str) -> list[Panel]:
     return [_panel(sweep, i, name, of) for i, (name, of) in enumerate(sites)]
 
 
+def _calibration_labels(sweep: Sweep) -> tuple[str, str]:
+    """What a calibration curve compares: scores of one class, the top score, or predicted numbers."""
+    if sweep.plan["kind"] == "regression":
+        return "mean prediction", "mean label"
+    classes = () if sweep.data is None else sweep.data.classes
+    if len(classes) > 2:
+        return "mean top score", "share right"
+    return "mean score", f"share of '{public(classes[1])}'" if len(classes) == 2 else "share of class 1"
+
+
 def _panel(sweep: Sweep, place: int, name: str, of: Sequence[Mapping[str, Any]]) -> Panel:
     identity = f"site-{place}"
     auroc, calibration = _part(of, "auroc"), _part(of, "calibration")
@@ -110,7 +120,14 @@ def _panel(sweep: Sweep, place: int, name: str, of: Sequence[Mapping[str, Any]])
     figures = []
     bins = _pooled_bins([c.get("bins") or [] for c in calibration])
     if bins:
-        svg = calibration_plot(bins, title=f"Calibration on {name}", identity=f"{identity}-calibration")
+        regression = sweep.plan["kind"] == "regression"
+        svg = calibration_plot(
+            bins,
+            title=f"Calibration on {name}",
+            identity=f"{identity}-calibration",
+            labels=_calibration_labels(sweep),
+            shares=not regression,
+        )
         figures.append((svg, "Calibration: on the diagonal, scores mean what they say. Larger dots: more rows."))
     decision = [d for d in _part(of, "decision") if d.get("thresholds")]
     if decision:

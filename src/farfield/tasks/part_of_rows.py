@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from farfield.errors import UserError
+from farfield.tasks.note_prefixes import QUICK_LOOK
 from farfield.tasks.task import Domain, Task
 
 #: Fewer rows in a domain can hardly be trained on and validated.
@@ -50,7 +51,7 @@ def part_of(task: Task, rows: int) -> Task:
     domains = tuple(_rows_of(domain, part) for domain, part in zip(task.domains, parts, strict=True))
     taken = sum(map(len, parts))
     note = (
-        f"this is a quick look at {taken:,} of {sum(sizes):,} rows, drawn by domain and class (--rows {rows}): figures "
+        f"{QUICK_LOOK}{taken:,} of {sum(sizes):,} rows, drawn by domain and class (--rows {rows}): figures "
         "of the whole task can differ"
     )
     return replace(

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median_low, mode
 from typing import Any
 
+from farfield.algorithms import build
 from farfield.diagnose.finding import Diagnosis
 from farfield.errors import UserError
 from farfield.protocol.selection import keeping_rule
@@ -25,7 +26,7 @@ from farfield.report.formats import metric_label, printable
 from farfield.report.new_site import new_site_sentences
 from farfield.report.result_table import ResultLine, ResultTable
 from farfield.report.tables import result_table
-from farfield.runs.variants import Variant
+from farfield.runs.variants import Variant, read_values
 from farfield.tasks.task import Task
 
 #: Options of a plan that a training takes as they are.
@@ -82,7 +83,7 @@ def bench_choice(folder: str | Path, method: str | None = None) -> BenchChoice:
         folder=folder,
         task=plan["task"],
         data=plan["data"],
-        variant=Variant(label=label, method=line.method, settings=settings),
+        variant=Variant(label=label, method=line.method, settings=_effective(line.method, settings)),
         options={
             **{name: plan[name] for name in _OPTIONS if plan.get(name) is not None},
             "rounds": plan["rounds_of"].get(label, plan["rounds"]),
@@ -103,6 +104,12 @@ def typical_settings(best: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         for name, value in settings.items():
             chosen.setdefault(name, []).append(value)
     return {name: median_low(values) if _numbers(values) else mode(values) for name, values in chosen.items()}
+
+
+def _effective(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that have an effect: nobody set the others, and a training would remark on each."""
+    idle = build(method, read_values(method, settings)).params.idle()
+    return {name: value for name, value in settings.items() if name not in idle}
 
 
 def _numbers(values: list[Any]) -> bool:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from farfield.tasks.images.cache import cached_array, read_small, write_small
 from farfield.tasks.images.image_set import ImageError, ImageSet, decode, in_order, progress_bar
-from farfield.tasks.leak_prefix import COPY_LEAK
+from farfield.tasks.note_prefixes import COPY_LEAK
 
 #: Part of every key: a change in how files are decoded must not find pixels that were decoded otherwise.
 VERSION = "1"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from farfield.tasks.leak_prefix import COLUMN_LEAK
+from farfield.tasks.note_prefixes import COLUMN_LEAK
 from farfield.tasks.user_data.column_decision import FEW_LEVELS
 from farfield.tasks.user_data.column_statistics import Matrix
 from farfield.tasks.user_data.columns import IDS_FROM

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from farfield.models.spec import ModelSpec
-from farfield.tasks.leak_prefix import COLUMN_LEAK
+from farfield.tasks.note_prefixes import COLUMN_LEAK
 from farfield.tasks.task import Domain, Task, TaskKind
 from farfield.tasks.user_data.column_decision import in_order
 from farfield.tasks.user_data.columns import as_text, describe_columns, encode, encode_unlabelled

@@ -11,3 +11,7 @@ COPY_LEAK = "leakage: "
 def is_leak(note: str) -> bool:
     """Whether a note on the data is about a leak, whatever names stand in it."""
     return note.startswith((COLUMN_LEAK, COPY_LEAK))
+
+
+#: A bench on a part of its task (`--rows`).
+QUICK_LOOK = "this is a quick look at "
