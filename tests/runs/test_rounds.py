@@ -137,3 +137,22 @@ def test_a_training_does_not_go_on_under_another_rule(tmp_path: Path) -> None:
     open_run(RunFolder(tmp_path), plans[0].job_config(job))
     with pytest.raises(UserError, match="rule"):
         open_run(RunFolder(tmp_path), plans[1].job_config(job))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 2, 1), (1, 2, 0), (2, 0, 1)])
+def test_a_round_without_the_metric_in_a_domain_is_kept_no_more_than_it_is_chosen(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    plan = make_plan(toy_task(), algorithms="fedavg", all_train=True, seeds=1, rounds=3, metric="auroc")
+    algorithm, job = plan.algorithm("fedavg"), Job("fedavg", None, 0)
+    figures: list[dict[str, dict[str, float]]] = [
+        {"a": {"auroc": 0.9, "loss": 0.2}, "b": {"loss": 0.2}},  # diverged in b, and best in a
+        {"a": {"auroc": 0.8, "loss": 0.3}, "b": {"auroc": 0.6, "loss": 0.3}},
+        {"a": {"auroc": 0.7, "loss": 0.4}, "b": {"auroc": 0.6, "loss": 0.4}},
+    ]
+    rows = [SourceRow(number, figures[i]) for number, i in enumerate(order, start=1)]
+    with federation(algorithm, toy_task().domains) as fed:
+        schedule = schedule_of(plan, job, algorithm, 2)
+        rounds = Rounds(job, schedule, RunFolder(tmp_path), algorithm, fed, {0: "a", 1: "b"}, engine="local")
+        better = [row.round for row in rows if rounds._is_better(row.domains)]
+    assert better[-1] == choose("source-validation", "auroc", rows) == order.index(1) + 1

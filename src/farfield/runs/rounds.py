@@ -20,7 +20,7 @@ from farfield.federation.engine import Engine
 from farfield.federation.federation import Event, FederationError, NobodyReplied, QuorumMissed, Traffic
 from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
-from farfield.protocol.selection import Standing, replaces, standing, validated
+from farfield.protocol.selection import Standing, comparable, replaces, standing, validated
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
 from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
@@ -130,6 +130,8 @@ class Rounds:
         self.missed = 0
         self.validation: float | None = None
         self.best: Standing | None = None
+        self.validated: list[Mapping[str, Mapping[str, float]]] = []
+        self.compared: tuple[str, frozenset[str]] = (schedule.metric, frozenset())
         self.loss: float | None = None
         self.begun, self.told = 0, -math.inf
         fed.heard = self._heard
@@ -284,9 +286,15 @@ class Rounds:
         values = [figures[shown] for figures in by_domain.values() if shown in figures]
         self.validation = sum(values) / len(values)
         rule = self.schedule.rule
+        required: frozenset[str] = frozenset()
+        if rule == "source-validation":
+            self.validated.append(by_domain)
+            metric, required = comparable(metric, self.validated)
+            if (metric, required) != self.compared:  # no round before has this figure in all these domains
+                self.compared, self.best = (metric, required), None
         if rule != "last" and set(by_domain) != self.domains:
             return False
-        found = () if rule == "last" else standing(rule, metric, by_domain)
+        found = () if rule == "last" else standing(rule, metric, by_domain, required)
         if not replaces(rule, found, self.best):
             return False
         self.best = found
