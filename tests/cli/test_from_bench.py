@@ -48,6 +48,8 @@ def test_the_command_trains_from_a_bench_of_your_own_table(rare: Path, farfield:
     table = ["--data", str(rare), "--label", "sick", "--domain", "site"]
     ran = farfield("bench", *table, "-a", "fedavg", "--seeds", "1", "--rounds", "2", "--out", "b", "--quiet")
     assert ran.code == 0, ran.err
+    typed = f"farfield train --from b --data {rare} --label sick --domain site --out model"
+    assert f"to train what it recommends: {typed}" in " ".join(ran.out.split())
     ran = farfield("train", "--from", "b", "--out", "m")
     assert (ran.code, "give it again with --data" in ran.err) == (2, True)
     ran = farfield("train", "--from", "b", *table, "--out", "m")

@@ -63,3 +63,9 @@ def test_the_prior_of_a_fold_learns_from_the_domains_outside_it() -> None:
     together = counted(scores, counts, folds={"a+b": ["a", "b"], "c+d": ["c", "d"]})
     values = prior_values(together, RULE, "accuracy", tuple(counts))
     assert values == {("a", 0): 0.1, ("b", 0): 0.1, ("c", 0): 0.4, ("d", 0): 0.4}
+
+
+def test_of_equally_common_classes_the_prior_takes_the_one_that_scores_best() -> None:
+    counts = {"a": (30, 20), "b": (20, 30), "va": (25, 75)}
+    of = counted({"fedavg": {d: [0.8] for d in counts}}, counts)
+    assert prior_values(of, RULE, "accuracy", ("va",)) == {("va", 0): 0.75}

@@ -31,6 +31,7 @@ from farfield.cli.data_options import (
     TableOptions,
     find_task,
     print_reading,
+    typed,
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.image_options import Features, ImageSize
@@ -367,6 +368,9 @@ def bench(
     if json_file is not None:
         result.json(json_file)
     print_result(result, page, time.monotonic() - started)
+    part = {"--features": features, "--image-size": image_size, "--rows": part_rows}
+    words = ["farfield", "train", "--from", str(folder), *typed({"--data": data, **options.by_name, **part})]
+    plain(f"to train what it recommends: {shlex.join([*words, '--out', 'model'])}")
     if result.failures or result.sweep.missing:
         raise typer.Exit(1)
 

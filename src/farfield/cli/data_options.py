@@ -105,8 +105,9 @@ class TableOptions:
     sheet: str | None = None
 
     @property
-    def given(self) -> list[str]:
-        named = {
+    def by_name(self) -> dict[str, object]:
+        """The values of the options, by what a user types."""
+        return {
             "--label": self.label,
             "--domain": self.domain,
             "--drop": self.drop,
@@ -119,7 +120,23 @@ class TableOptions:
             "--encoding": self.encoding,
             "--sheet": self.sheet,
         }
-        return [option for option, value in named.items() if value]
+
+    @property
+    def given(self) -> list[str]:
+        return [option for option, value in self.by_name.items() if value]
+
+
+def typed(options: Mapping[str, object]) -> list[str]:
+    """Return options as the words of a command; those that are not given are left out."""
+    words: list[str] = []
+    for option, value in options.items():
+        if value is True:
+            words.append(option)
+        elif isinstance(value, list | tuple):
+            words += [word for item in value for word in (option, str(item))]
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return words
 
 
 def find_task(

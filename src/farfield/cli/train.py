@@ -30,6 +30,7 @@ from farfield.cli.data_options import (
     TableOptions,
     find_task,
     print_reading,
+    typed,
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.image_options import Features, ImageSize
@@ -214,26 +215,4 @@ def train(
 def _bench_command(task: str | None, data: Path | None, table: TableOptions, others: Mapping[str, object]) -> str:
     """The bench of the same question: whatever was given to `train` and changes the answer is given to it as well."""
     words = ["farfield", "bench", *([] if task is None else [task])]
-    given: dict[str, object] = {
-        "--data": data,
-        "--label": table.label,
-        "--domain": table.domain,
-        "--drop": table.drop,
-        "--categorical": table.categorical,
-        "--drop-missing-labels": table.drop_missing_labels,
-        "--least-rows": table.least_rows,
-        "--group": table.group,
-        "--kind": table.kind,
-        "--drop-missing-domains": table.drop_missing_domains,
-        "--encoding": table.encoding,
-        "--sheet": table.sheet,
-        **others,
-    }
-    for option, value in given.items():
-        if value is True:
-            words.append(option)
-        elif isinstance(value, list | tuple):
-            words += [word for item in value for word in (option, str(item))]
-        elif value is not None and value is not False:
-            words += [option, str(value)]
-    return shlex.join(words)
+    return shlex.join([*words, *typed({"--data": data, **table.by_name, **others})])

@@ -56,7 +56,8 @@ def _from_counts(data: DataSummary, held_out: str, fold: Collection[str], metric
     if data.kind == "regression":
         error = there.std**2 + (there.mean - sources.mean) ** 2
         return {"loss": error, "rmse": math.sqrt(error)}.get(metric)
-    commonest = max(range(len(sources.counts)), key=sources.counts.__getitem__)
+    # Of classes that are equally common, the one that scores best there: no method is to look better than it is.
+    commonest = max(range(len(sources.counts)), key=lambda code: (sources.counts[code], there.counts[code]))
     present = sum(count > 0 for count in there.counts)
     hits = there.counts[commonest]
     return {
