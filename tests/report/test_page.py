@@ -386,3 +386,11 @@ def test_methods_that_call_every_row_the_same_class_are_named() -> None:
 def test_a_part_of_the_rows_stands_in_the_headline() -> None:
     of = sweep(THREE_DOMAINS, notes=["this is a quick look at 200 of 920 rows, drawn by domain and class"])
     assert "This is a quick look at 200 of 920 rows, drawn by domain and class." in headline(of)
+
+
+def test_domains_that_lack_classes_are_named_where_classes_count_the_same() -> None:
+    counts = {"a": (40, 30, 30), "b": (50, 50, 0), "c": (40, 40, 20)}
+    domains = tuple(DomainSummary(name=d, rows=sum(c), counts=c) for d, c in counts.items())
+    data = DataSummary(task="toy", kind="classification", classes=("x", "y", "z"), domains=domains, shape=(8,))
+    made = sweep({"fedavg": {d: [0.8, 0.82, 0.81] for d in counts}}, metric="macro_f1")
+    assert "Only some of the classes are in b (2 of 3): macro-F1 is easier there" in headline(replace(made, data=data))

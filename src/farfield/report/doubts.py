@@ -38,6 +38,7 @@ def doubts(sweep: Sweep, table: ResultTable) -> list[str]:
     found += _imbalance(sweep, table)
     found += _one_answer(sweep, table)
     found += _few_rows(sweep, table)
+    found += _lacking_classes(sweep, table)
     if 1 < len(table.domains) < FEW_DOMAINS:
         found.append(
             f"{len(table.domains)} held-out domains say little about a new one; from {FEW_DOMAINS} on a range is given."
@@ -127,6 +128,22 @@ def _few_rows(sweep: Sweep, table: ResultTable) -> list[str]:
     named = [f"{name} ({why})" for name, why in list(thin.items())[:_NAMED]]
     more = [f"{len(thin) - _NAMED} more"] if len(thin) > _NAMED else []
     return [f"The figures of {listed([*named, *more])} rest on few rows and are rough."]
+
+
+def _lacking_classes(sweep: Sweep, table: ResultTable) -> list[str]:
+    """Name the held-out domains that lack classes, where the metric is a mean over the classes that are there."""
+    if sweep.data is None or table.metric not in ("balanced_accuracy", "macro_f1", "auroc", "average_precision"):
+        return []
+    there = [domain for domain in sweep.data.domains if domain.name in table.domains and len(domain.counts) > 2]
+    lacking = {d.name: sum(count > 0 for count in d.counts) for d in there if 0 in d.counts}
+    if not lacking:
+        return []
+    named = [f"{public(name)} ({have} of {len(sweep.data.classes)})" for name, have in list(lacking.items())[:_NAMED]]
+    more = [f"{len(lacking) - _NAMED} more"] if len(lacking) > _NAMED else []
+    return [
+        f"Only some of the classes are in {listed([*named, *more])}: {metric_label(table.metric, table.kind)} is "
+        "easier there than where all classes are."
+    ]
 
 
 def tuned_text(plan: Mapping[str, Any], labels: list[str]) -> str:

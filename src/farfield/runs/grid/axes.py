@@ -91,7 +91,7 @@ def _is_option(owner: str, name: str, variants: Sequence[Variant]) -> bool:
         raise PlanError(f"--sweep {owner}.{name}: '{owner}' is not among the methods here")
     having_it = [v for v in concerned if name in params_of(v.method).model_fields]
     if not having_it:
-        near = difflib.get_close_matches(name, [*OPTIONS, *sorted(fields)], n=1)
+        near = difflib.get_close_matches(name, [*OPTIONS, *sorted(fields)], n=1, cutoff=0.7)
         near = near or [field for field in sorted(fields) if field.startswith(name[:3])][:1]
         hint = f"did you mean '{near[0]}'?" if near else f"options that can be swept are {', '.join(OPTIONS)}"
         raise PlanError(f"no method here has a parameter '{name}' to sweep, and no option has that name; {hint}")
