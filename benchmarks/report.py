@@ -1,4 +1,4 @@
-"""How long a large report takes and how large it gets: 30 methods × 6 domains × 5 seeds × 100 rounds.
+"""Measure the time and the size of a large report: 30 methods × 6 domains × 5 seeds × 100 rounds.
 
     python benchmarks/report.py [--methods 30] [--domains 6] [--seeds 5] [--rounds 100]
 

@@ -386,7 +386,7 @@ class FedAvg:
 
 
 def _has_a_loss(cls: type[FedAvg]) -> bool:
-    """Whether a class brings a loss, or a phase that may have one."""
+    """Return whether a class defines a loss, or a phase that may contain one."""
     return any(
         name in ("loss", "local_gradient") or (hasattr(member, "__sends__") and name != "evaluate")
         for name, member in vars(cls).items()

@@ -155,7 +155,7 @@ def _spread(gradients: Replies, target: Tensor) -> float:
 
 
 def _is_closed_form(model: Model, y: Tensor, weights: Tensor | None) -> bool:
-    """Whether the head's gradient is a closed form here: of a linear head on classes that weigh the same."""
+    """Return whether the head's gradient has a closed form: for a linear head and classes of equal weight."""
     return model.spec.head == "linear" and not y.is_floating_point() and weights is None
 
 

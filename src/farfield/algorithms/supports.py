@@ -1,4 +1,4 @@
-"""What a method supports, as data: kinds of task, models, numbers of clients and rounds, settings of local training.
+"""The declaration of what a method supports: kinds of task, models, clients, rounds, settings of local training.
 
     supports = Supports(regression=No("imagines the features of each class, and a regression task has no classes"))
 
@@ -71,7 +71,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True)
 class Supports:
-    """What a method supports; each aspect is True, or `No` with the reason. Numbers are `AtLeast`."""
+    """The aspects that a method supports: each is True, or `No` with the reason. Numbers are `AtLeast`."""
 
     classification: Answer = True
     regression: Answer = True

@@ -1,4 +1,4 @@
-"""What a client tells of its validation rows: sums by class, so that a server can weigh rows or classes equally."""
+"""The figures that a client reports for its validation rows: sums by class, so that classes can weigh equally."""
 
 from __future__ import annotations
 

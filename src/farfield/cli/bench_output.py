@@ -1,4 +1,4 @@
-"""What a bench prints at its end, also when it is interrupted."""
+"""The output of a bench at its end, also when it is interrupted."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class SweepDisplay:
             self._heartbeat.spoke()
 
     def _left(self) -> str:
-        """How long the runs that are left will take if they are like those that were made; empty for a short time."""
+        """Return the time that the remaining runs will take if they are like the finished ones; empty if short."""
         made, left = self._done - self._there, self._jobs - self._done
         seconds = left * (time.monotonic() - self._began) / made if made else 0.0
         return f", about {duration(seconds)} left" if seconds > SILENCE else ""

@@ -1,4 +1,4 @@
-"""What each finding means in plain words, and the family of methods it speaks for.
+"""The meaning of each finding in plain words, and the family of methods that it speaks for.
 
 These are hints. A method that fits a finding can still lose to FedAvg on held-out domains; only a bench can tell.
 """
@@ -74,7 +74,7 @@ def fitting(kind: str, task: str, spec: ModelSpec | None = None, domains: int = 
 
 
 def remedy(kind: str, methods: Sequence[str]) -> str:
-    """What to do about a finding, with the methods to compare with."""
+    """Return what to do about a finding, with the methods to compare with."""
     if not methods:
         return _REMEDY[kind]
     why = _WHY.get(methods[0])

@@ -77,7 +77,7 @@ def _sizes(names: list[str], task: Task, sample: Sample, kind: str) -> Floats:
 
 
 def _chance(cross: int, within: int, sizes: Floats) -> float:
-    """How often coincidence puts so many of the equal pairs across domains."""
+    """Return how often chance alone puts so many of the equal pairs across domains."""
     from scipy.stats import binom
 
     inside = float((sizes * (sizes - 1) / 2).sum())

@@ -56,12 +56,12 @@ class Finding(BaseModel):
 
     @property
     def remedy(self) -> str:
-        """What to do about it, without a full stop."""
+        """The remedy for this finding, without a full stop."""
         return remedy(self.kind, self.methods)
 
 
 class Diagnosis(BaseModel):
-    """How the domains of a task differ, before any training. It describes all domains and selects nothing."""
+    """The differences between the domains of a task, before any training. They select nothing."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -98,7 +98,7 @@ class Diagnosis(BaseModel):
 
     @property
     def conclusion(self) -> str:
-        """What the findings together speak for, and when FedAvg is enough."""
+        """The conclusion of all findings together, which also says when FedAvg is enough."""
         return conclusion({f.kind: f.verdict for f in self.results}, {f.kind: f.methods for f in self.results})
 
     def to_json(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def chance_of(null: list[float], value: float, *, low: bool = False) -> float:
 
 
 def small(p: float, rings: bool) -> str:
-    """What is added to a sentence whose number is beyond chance and yet no alarm."""
+    """Return the clause for a number that is beyond chance and still no alarm."""
     return " This is beyond chance, and too little for an alarm." if p <= LEVEL and not rings else ""
 
 
