@@ -1,7 +1,7 @@
 """Many nodes of Flower's network in one process: `python -m tests.soak.many_nodes FOLDER`.
 
-Each node has its own key, its own TLS connection and its own site with rows and files, and speaks Flower's Fleet API to a
-real server. What is left out is a process per node: two hundred SuperNodes would not fit into one machine's memory.
+Each node has its own key, its own TLS connection and its own site with rows and files, and speaks Flower's Fleet API to
+a real server. What is left out is a process per node: two hundred SuperNodes would not fit into one machine's memory.
 """
 
 from __future__ import annotations
