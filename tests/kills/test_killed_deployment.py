@@ -6,9 +6,11 @@ model is compared with one that was trained on one machine with the same client 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -53,9 +55,7 @@ def test_a_server_killed_at_random_moments_goes_on_to_the_same_bytes(tmp_path: P
         clients = [net.client(name) for name in SITES]
         kept: dict[int, Any] = {}
         for _ in range(SERVER_KILLS):
-            before = rounds_made(net)
-            net.until("another round", lambda: rounds_made(net) > before or server.poll() is not None)  # noqa: B023
-            assert server.poll() is None, "the run was finished before it was killed often enough"
+            _until_another_round(net, server)
             time.sleep(chance.uniform(0.0, 1.0))
             os.kill(chance.choice(victims(server.pid)), signal.SIGKILL)
             server.wait(60)
@@ -78,22 +78,15 @@ def test_a_site_killed_at_random_moments_is_missed_in_those_rounds_and_in_no_oth
         server = net.server()
         clients = {name: net.client(name) for name in SITES}
         for _ in range(SITE_KILLS):
-            before = rounds_made(net)
-            net.until("another round", lambda: rounds_made(net) > before)  # noqa: B023
-            assert server.poll() is None, "the run was finished before its sites were killed often enough"
+            _until_another_round(net, server)
             time.sleep(chance.uniform(0.0, 1.0))
             name = chance.choice(SITES)
             for pid in processes_of(clients[name].pid):
                 os.kill(pid, signal.SIGKILL)
             clients[name].wait(60)
-            came_back = net.said("server").count(f"'{name}' is connected again")
+            before = _returns(net, name)
             clients[name] = net.client(name)
-            net.until(
-                "its return",
-                lambda: (
-                    net.said("server").count(f"'{name}' is connected again") > came_back or server.poll() is not None
-                ),  # noqa: B023
-            )
+            _until_back(net, server, name, before)
         net.wait(server)
     missing = {
         (SITES[e["client"]], e["round"]) for e in net.events() if e["kind"] == "reply-dropped" and e["phase"] == "train"
@@ -101,6 +94,20 @@ def test_a_site_killed_at_random_moments_is_missed_in_those_rounds_and_in_no_oth
     assert missing
     assert net.result()["model_sha256"] == _trained_without(tmp_path / "local", missing)
     print(f"{SITE_KILLS} kills of sites, {len(missing)} updates missed")
+
+
+def _until_another_round(net: Deployment, server: subprocess.Popen[bytes]) -> None:
+    before = rounds_made(net)
+    net.until("another round", lambda: rounds_made(net) > before or server.poll() is not None)
+    assert server.poll() is None, "the run was finished before it was killed often enough"
+
+
+def _returns(net: Deployment, site: str) -> int:
+    return net.said("server").count(f"'{site}' is connected again")
+
+
+def _until_back(net: Deployment, server: subprocess.Popen[bytes], site: str, before: int) -> None:
+    net.until("its return", lambda: _returns(net, site) > before or server.poll() is not None)
 
 
 def _rows(net: Deployment) -> list[dict[str, Any]]:
@@ -111,7 +118,6 @@ def _rows(net: Deployment) -> list[dict[str, Any]]:
 
 def _trained_without(folder: Path, missing: set[tuple[str, int]]) -> str:
     """Train on one machine, with each of these (site, round) pairs missing, and return the model's hash."""
-    import json
 
     class Gaps(ff.FedAvg):
         name = "fedavg-with-gaps"
