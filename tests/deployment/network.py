@@ -118,8 +118,8 @@ class Deployment:
         path = folder / "activity.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def until(self, what: str, seen: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
+    def until(self, what: str, seen: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        end = time.monotonic() + seconds
         while not seen():
             assert time.monotonic() < end, f"{what} did not happen; {self.said('server')}"
             time.sleep(0.1)

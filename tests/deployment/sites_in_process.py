@@ -43,6 +43,10 @@ class Sites:
         home.mkdir(exist_ok=True)
         rows = np.random.default_rng(node)
         np.savez(home / "rows.npz", x=rows.normal(size=(30, columns)), y=np.arange(30) % 3)
+        self.start_with_rows(node, name, home, **site)
+
+    def start_with_rows(self, node: int, name: str, home: Path, **site: Any) -> None:
+        """Start the site whose rows are in its folder as `rows.npz`."""
         (home / "site.toml").write_text(tomli_w.dumps({"name": name, "data": "rows.npz", **site}))
         data = open_site(read_site(home))
         spec = own_spec(self.federation, data.schema)

@@ -1,0 +1,132 @@
+"""Servers and sites of a real deployment that are killed again and again, at random moments.
+
+A killed server goes on to the same bytes. A round that a killed site has missed cannot have the same bytes: there the
+model is compared with one that was trained on one machine with the same client missing in the same rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import farfield as ff
+from tests.deployment.network import SITES, Deployment, arrays, as_task, children_of, deployment, trained_here
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+SHORT = bool(os.environ.get("FARFIELD_SHORT"))
+SERVER_KILLS, SITE_KILLS = (2, 1) if SHORT else (20, 8)
+ROUNDS = 30 if SHORT else 150
+
+
+def rounds_made(net: Deployment) -> int:
+    return max((row["round"] for row in net.activity("server") if row["kind"] == "round"), default=0)
+
+
+def processes_of(pid: int) -> list[int]:
+    """Return a process and all that it has started."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    below = [int(child) for child in path.read_text().split()] if path.exists() else []
+    return [pid, *(each for child in below for each in processes_of(child))]
+
+
+def victims(pid: int) -> list[int]:
+    """Return the processes without which a server cannot go on: the command, the SuperLink and the ServerApp.
+
+    Flower's SuperExec is left out: it starts the ServerApp and is not needed afterwards.
+    """
+    commands = {each: Path(f"/proc/{each}/cmdline").read_bytes().decode(errors="replace") for each in processes_of(pid)}
+    return [each for each, command in commands.items() if "superexec" not in command]
+
+
+def test_a_server_killed_at_random_moments_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    with deployment(tmp_path / "net", algorithm="scaffold", rounds=ROUNDS) as net:
+        server = net.server()
+        clients = [net.client(name) for name in SITES]
+        kept: dict[int, Any] = {}
+        for _ in range(SERVER_KILLS):
+            _until_another_round(net, server)
+            time.sleep(chance.uniform(0.0, 1.0))
+            os.kill(chance.choice(victims(server.pid)), signal.SIGKILL)
+            server.wait(60)
+            net.until("the end of its processes", lambda: not children_of(net.out))
+            for row in _rows(net):
+                assert kept.setdefault(row["round"], row["validation"]) == row["validation"]
+            server = net.server("--resume")
+        for process in (server, *clients):
+            net.wait(process)
+        rows = {row["round"]: row["validation"] for row in _rows(net)}
+        assert rows.keys() == set(range(1, ROUNDS + 1))
+        assert {round: rows[round] for round in kept} == kept, "a recorded row was lost or has changed"
+    assert net.result()["model_sha256"] == trained_here(tmp_path / "local", "scaffold", ROUNDS)
+    print(f"{SERVER_KILLS} kills of the server, {len(kept)} rows seen")
+
+
+def test_a_site_killed_at_random_moments_is_missed_in_those_rounds_and_in_no_other(tmp_path: Path) -> None:
+    chance = random.Random(4)
+    with deployment(tmp_path / "net", algorithm="fedavg", rounds=ROUNDS, deadline=15.0, quorum=0.6) as net:
+        server = net.server()
+        clients = {name: net.client(name) for name in SITES}
+        for _ in range(SITE_KILLS):
+            _until_another_round(net, server)
+            time.sleep(chance.uniform(0.0, 1.0))
+            name = chance.choice(SITES)
+            for pid in processes_of(clients[name].pid):
+                os.kill(pid, signal.SIGKILL)
+            clients[name].wait(60)
+            before = _returns(net, name)
+            clients[name] = net.client(name)
+            _until_back(net, server, name, before)
+        net.wait(server)
+    missing = {
+        (SITES[e["client"]], e["round"]) for e in net.events() if e["kind"] == "reply-dropped" and e["phase"] == "train"
+    }
+    assert missing
+    assert net.result()["model_sha256"] == _trained_without(tmp_path / "local", missing)
+    print(f"{SITE_KILLS} kills of sites, {len(missing)} updates missed")
+
+
+def _until_another_round(net: Deployment, server: subprocess.Popen[bytes]) -> None:
+    before = rounds_made(net)
+    net.until("another round", lambda: rounds_made(net) > before or server.poll() is not None)
+    assert server.poll() is None, "the run was finished before it was killed often enough"
+
+
+def _returns(net: Deployment, site: str) -> int:
+    return net.said("server").count(f"'{site}' is connected again")
+
+
+def _until_back(net: Deployment, server: subprocess.Popen[bytes], site: str, before: int) -> None:
+    net.until("its return", lambda: _returns(net, site) > before or server.poll() is not None)
+
+
+def _rows(net: Deployment) -> list[dict[str, Any]]:
+    from farfield.records import RunFolder
+
+    return [row for row in RunFolder(net.out / "run").rounds() if "validation" in row]
+
+
+def _trained_without(folder: Path, missing: set[tuple[str, int]]) -> str:
+    """Train on one machine, with each of these (site, round) pairs missing, and return the model's hash."""
+
+    class Gaps(ff.FedAvg):
+        name = "fedavg-with-gaps"
+
+        def train(self, client: Any, model: Any, **shared: Any) -> Any:
+            if (client.name, client.round) in missing:
+                raise ConnectionError("this site was killed in this round")
+            return super().train(client, model, **shared)
+
+    torch.set_num_threads(1)
+    ff.train(as_task(arrays()), Gaps, folder, rounds=ROUNDS)
+    return str(json.loads((folder / "run" / "result.json").read_text())["model_sha256"])
