@@ -33,7 +33,7 @@ def test_neither_names_nor_numbers_can_be_read_in_passing(run: RunFolder) -> Non
     for name, value in METRICS.items():
         assert name not in text
         assert json.dumps(value) not in text
-    assert [set(json.loads(line)) for line in text.splitlines()] == [{"round", "sealed"}] * 2
+    assert [set(json.loads(line)) for line in text.splitlines()] == [{"round", "sealed", "check"}] * 2
     others = [p.read_text() for p in run.path.iterdir() if p.name != SEALED]
     assert not any("accuracy" in text or "0.8125" in text for text in others)
 

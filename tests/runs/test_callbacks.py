@@ -178,7 +178,7 @@ def test_a_follower_returns_each_row_once_and_waits_for_the_end_of_a_line(tmp_pa
     path = tmp_path / "rows.jsonl"
     follower = RowFollower(path)
     assert follower.new_rows() == []
-    append_row(path, {"round": 1})
+    path.write_text('{"round": 1}\n')
     with open(path, "a") as file:
         file.write('{"round": 2')
     assert follower.new_rows() == [{"round": 1}]

@@ -181,7 +181,7 @@ def test_a_model_folder_without_its_preparation_is_refused(task: Task, tmp_path:
     path = tmp_path / "m" / "preparation.json"
     text = path.read_text()
     path.write_text(text[:40])
-    with pytest.raises(UserError, match=r"preparation.json' cannot be used"):
+    with pytest.raises(UserError, match=r"preparation.json' is damaged"):
         ff.load_model(tmp_path / "m")
     path.unlink()
     with pytest.raises(UserError, match=r"preparation.json' is missing"):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from farfield.records.atomic import append_row
+from farfield.records.checksums import LineReader
 
 FILE = "activity.jsonl"
 
@@ -20,6 +19,7 @@ class ActivityLog:
     def __init__(self, folder: Path, start: str = "") -> None:
         """`start` names one start of the command: rows that processes of an earlier start still write are left out."""
         self._path, self._start, self._read = folder / FILE, start, 0
+        self._reader = LineReader()
 
     def add(self, kind: str, text: str, **facts: Any) -> None:
         """Append an event: its kind, one sentence, and figures."""
@@ -39,7 +39,6 @@ class ActivityLog:
         whole = added.rpartition(b"\n")[0]
         self._read += len(whole) + 1 if whole else 0
         for line in whole.splitlines():
-            with suppress(ValueError):  # a line that a kill has cut
-                row = json.loads(line)
-                if row.get("start", "") == self._start:
-                    yield row
+            row = self._reader.row(line)  # None for a line that a kill has cut
+            if row is not None and row.get("start", "") == self._start:
+                yield row

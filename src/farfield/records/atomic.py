@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from farfield.records.checksums import LONGEST_LINE, LineReader, checked_line
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -59,8 +61,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
-    """Add one JSON line in a single write. A kill can lose or cut the last line, never an earlier one."""
-    line = (json.dumps(row, allow_nan=False) + "\n").encode()
+    """Add one JSON line with its checksum in a single write. A kill can cut the last line, never an earlier one."""
+    line = checked_line(row)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         size = os.fstat(descriptor).st_size
@@ -76,33 +78,41 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSONL file; lines that were cut short by a kill, or hold no row, are passed over."""
-    if not path.exists():
-        return
-    with open(path, "rb") as file:
-        for line in file:
-            row = None
-            with suppress(ValueError):
-                row = json.loads(line)
-            if isinstance(row, dict):
-                yield row
+    """The rows of a JSONL file; lines that a kill has cut, that are damaged, or that hold no row, are passed over."""
+    for row, _ in _lines(path):
+        if row is not None:
+            yield row
 
 
 def broken_rows(path: Path) -> int:
     """Count the lines of a JSONL file that cannot be read, but for a last one that a kill has cut."""
+    return sum(row is None and whole for row, whole in _lines(path))
+
+
+def rounds_before_damage(path: Path) -> float:
+    """Return the last round whose rows are surely whole: infinity for a file in which no line is damaged."""
+    last = 0
+    for row, whole in _lines(path):
+        if row is None and whole:
+            return last
+        number = row.get("round") if row is not None else None
+        # A round can have several rows, so the one of the last row is sure only when a later one follows.
+        last = number - 1 if isinstance(number, int) else last
+    return math.inf
+
+
+def _lines(path: Path) -> Iterator[tuple[dict[str, Any] | None, bool]]:
+    """Yield the row of each line, None for one that cannot be read, and whether the line has its end."""
     if not path.exists():
-        return 0
-    lines = path.read_bytes().splitlines(keepends=True)
-    broken = 0
-    for number, line in enumerate(lines, 1):
-        try:
-            json.loads(line)
-        except ValueError:
-            broken += number < len(lines) or line.endswith(b"\n")
-    return broken
+        return
+    reader = LineReader()
+    with open(path, "rb") as file:
+        while line := file.readline(LONGEST_LINE + 1):
+            if line.strip() or not line.endswith(b"\n"):
+                yield reader.row(line), line.endswith(b"\n") or len(line) > LONGEST_LINE
 
 
 def keep_rows_until(path: Path, last_round: int) -> None:
-    """Drop rows of later rounds (and a cut line), so that a resumed run writes them anew."""
-    rows = [row for row in read_rows(path) if row["round"] <= last_round]
-    write_atomic(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    """Drop rows of later rounds (and damaged lines), so that a resumed run writes them anew."""
+    rows = [row for row in read_rows(path) if isinstance(row.get("round"), int) and row["round"] <= last_round]
+    write_atomic(path, b"".join(checked_line(row) for row in rows))

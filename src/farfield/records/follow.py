@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
+
+from farfield.records.checksums import LineReader
 
 #: Bytes before the place of the last read that must still be there, or else the file was written anew.
 _TAIL = 64
@@ -27,6 +28,7 @@ class RowFollower:
         self._tail = b""
         self._inode = 0
         self._seen: tuple[int, int, int] | None = None
+        self._reader = LineReader()
 
     def new_rows(self) -> list[dict[str, Any]]:
         """Return the rows since the last call; none while the file does not exist or cannot be read."""
@@ -54,17 +56,14 @@ class RowFollower:
             if about.st_ino == self._inode and file.read(len(self._tail)) == self._tail:
                 return
             self.starts += 1
-            self._place, self._tail, self.broken = 0, b"", 0
+            self._place, self._tail, self.broken, self._reader = 0, b"", 0, LineReader()
         self._inode = about.st_ino
 
     def _row(self, line: bytes) -> dict[str, Any] | None:
         if not line.strip():
             return None
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
+        row = self._reader.row(line)
+        if row is not None:
             return row
         self.broken += 1
         return None

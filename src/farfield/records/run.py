@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
+import re
 import time
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,27 +17,30 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from farfield.records.atomic import append_row, keep_rows_until, read_rows, sync, write_atomic, write_json
+from farfield.records.atomic import append_row, keep_rows_until, read_rows, rounds_before_damage, sync
+from farfield.records.checked_files import read_checked_json, read_checked_toml, write_checked_json, write_checked_toml
+from farfield.records.checked_tensors import load_checked, save_checked
+from farfield.records.checksums import UNREADABLE, DamagedFile
 from farfield.records.errors import RecordsError
 from farfield.records.run_files import CONFIG, EVENTS, LOCK, RESULT, ROUNDS
 from farfield.records.sealed import SEALED, append_sealed
 
 KEPT_CHECKPOINTS = 2
+_CHECKPOINT = re.compile(r"checkpoint-[0-9]{1,12}\.safetensors")
+#: The entries of a checkpoint's metadata.
+_WRITTEN = frozenset({"round", "meta"})
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
-    write_atomic(path, tomli_w.dumps(_without_none(config)).encode())
+    """Write a configuration with its checksum."""
+    write_checked_toml(path, tomli_w.dumps(_without_none(config)))
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecordsError(f"'{path}' is damaged: {error}") from error
+    """Return a configuration. Raises RecordsError where the file is not as it was written."""
+    return read_checked_toml(path)
 
 
 def _without_none(value: Any) -> Any:
@@ -93,6 +97,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: The files of this run that were found damaged when a place to go on from was looked for.
+        self.damaged: list[str] = []
 
     @contextmanager
     def writing(self, patience: float = 30.0) -> Iterator[None]:
@@ -117,11 +123,12 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any] | None:
+        """What came out; None for a run that has not ended. Raises RecordsError where the file is damaged."""
         path = self.path / RESULT
-        return json.loads(path.read_text()) if path.exists() else None
+        return read_checked_json(path) if path.exists() else None
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        write_json(self.path / RESULT, result)
+        write_checked_json(self.path / RESULT, result)
 
     def add_round(self, row: Mapping[str, Any]) -> None:
         append_row(self.path / ROUNDS, row)
@@ -143,23 +150,23 @@ class RunFolder:
         for name in (ROUNDS, EVENTS, SEALED):
             sync(self.path / name)
         path = self.path / f"checkpoint-{checkpoint.round:06d}.safetensors"
-        # safetensors refuses tensors that share memory, and two names may well hold one tensor here.
-        tensors = {name: t.detach().clone().contiguous() for name, t in checkpoint.tensors.items()}
-        meta = {"round": str(checkpoint.round), "meta": json.dumps(checkpoint.meta)}
-        write_atomic(path, save(tensors, metadata=meta))
+        save_checked(path, checkpoint.tensors, {"round": str(checkpoint.round), "meta": json.dumps(checkpoint.meta)})
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             old.unlink()
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        """The checkpoints that can be read, newest first."""
+        """The checkpoints that are as they were written, newest first; `damaged` names the others that were met."""
         for path in reversed(self._checkpoints()):
             try:
-                with safe_open(path, framework="pt") as file:
-                    written = file.metadata()
-                    tensors = {name: file.get_tensor(name) for name in list(file.keys())}
-                checkpoint = Checkpoint(int(written["round"]), tensors, json.loads(written["meta"]))
-            except (SafetensorError, KeyError, ValueError, TypeError):
-                continue  # a damaged disk; the checkpoint before it still serves
+                tensors, written = load_checked(path, _WRITTEN)
+                meta = json.loads(written["meta"])
+                if not isinstance(meta, dict):
+                    raise DamagedFile(f"'{path}' is damaged: its 'meta' is no JSON object")
+                checkpoint = Checkpoint(int(written["round"]), tensors, meta)
+            except (OSError, *UNREADABLE):  # a damaged disk; the checkpoint before it still serves
+                if path.name not in self.damaged:
+                    self.damaged.append(path.name)
+                continue
             yield checkpoint
 
     def latest_checkpoint(self) -> Checkpoint | None:
@@ -172,16 +179,25 @@ class RunFolder:
                 path.unlink()
 
     def resumable(self) -> Checkpoint | None:
-        """The newest checkpoint whose rounds are all recorded: rows that a crash has lost are computed again."""
+        """The newest checkpoint whose rows are all recorded: those that a crash or a disk has lost are computed again.
+
+        Rows of events are remarks: a damaged one is lost, and the run goes on.
+        """
         recorded = {row["round"] for row in self.rounds()}
-        complete = (c for c in self.checkpoints() if recorded.issuperset(range(1, c.round + 1)))
+        whole = rounds_before_damage(self.path / SEALED)
+        self.damaged += [name for name in (ROUNDS, EVENTS, SEALED) if rounds_before_damage(self.path / name) < math.inf]
+        complete = (c for c in self.checkpoints() if c.round <= whole and recorded.issuperset(range(1, c.round + 1)))
         return next(complete, None)
 
     def rewind(self, round: int) -> None:
         """Drop what was written after a round, so that it can be written again."""
+        for path in self._checkpoints():  # a damaged one would else count among those that are kept
+            if int(path.stem.split("-")[1]) > round:
+                path.unlink()
         for name in (ROUNDS, EVENTS, SEALED):
             if (self.path / name).exists():
                 keep_rows_until(self.path / name, round)
 
     def _checkpoints(self) -> list[Path]:
-        return sorted(self.path.glob("checkpoint-*.safetensors"), key=lambda path: int(path.stem.split("-")[1]))
+        found = [path for path in self.path.glob("checkpoint-*.safetensors") if _CHECKPOINT.fullmatch(path.name)]
+        return sorted(found, key=lambda path: int(path.stem.split("-")[1]))

@@ -18,6 +18,7 @@ from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, c
 from farfield.records import RecordsError, RunFolder, read_config
 from farfield.records.atomic import broken_rows, read_rows
 from farfield.records.bench_folder import BENCH, COMMANDS, DATA, FAILURE, PREPARATION, format_of
+from farfield.records.checked_files import read_checked_json
 from farfield.records.run_files import ROUNDS
 from farfield.records.sealed import SEALED, count_look, open_sealed, open_sites
 from farfield.report.completeness import Completeness, completeness
@@ -171,14 +172,14 @@ def _data(path: Path) -> DataSummary | None:
     if not path.exists():
         return None
     try:
-        return DataSummary.model_validate_json(path.read_text())
+        return DataSummary.model_validate_json(json.dumps(read_checked_json(path)))
     except ValueError as error:
         raise RecordsError(f"'{path}' is damaged: {' '.join(str(error).split())}") from error
 
 
 def _failure(run: Path) -> str:
     try:
-        return str(json.loads((run / FAILURE).read_text())["error"])
+        return str(read_checked_json(run / FAILURE)["error"])
     except (OSError, ValueError, KeyError, TypeError):  # a run that was killed says nothing, or not all of it
         return "not finished"
 
@@ -224,9 +225,13 @@ def _rounds(plan: dict[str, Any], run: RunFolder) -> list[dict[str, Any]]:
 def _label_scale(preparation: Path) -> float:
     """Return what the labels of a run were divided by; 1 for a task whose labels are taken as they are."""
     try:
-        return float(json.loads(preparation.read_text())["label"]["scale"])
-    except (OSError, ValueError, KeyError, TypeError):
+        label = read_checked_json(preparation).get("label")
+    except FileNotFoundError:
         return 1.0
+    scale = label.get("scale", 1.0) if isinstance(label, dict) else 1.0
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale) or scale <= 0:
+        raise RecordsError(f"'{preparation}' is damaged: its labels are scaled by {str(scale)[:40]!r}")
+    return float(scale)
 
 
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:

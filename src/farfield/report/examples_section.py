@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from farfield.records.bench_folder import EXAMPLES
+from farfield.records.checked_files import read_checked_json
+from farfield.records.checksums import DamagedFile
 from farfield.report.collect import Sweep
 from farfield.report.formats import MISSING, number, public
 from farfield.report.grid import Cell, Column, Grid, Tone
@@ -19,10 +20,9 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 def read_examples(sweep: Sweep) -> dict[str, Any]:
     """The bench's examples; empty where it has none, or where the file cannot be read."""
     try:
-        content = json.loads((sweep.folder / EXAMPLES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_checked_json(sweep.folder / EXAMPLES)
+    except (OSError, DamagedFile):
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def pictures(content: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:

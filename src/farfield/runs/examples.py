@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from farfield.records.atomic import write_json
 from farfield.records.bench_folder import EXAMPLES
+from farfield.records.checked_files import write_checked_json
 from farfield.tasks.task import Domain, Task
 from farfield.tasks.user_data.preparation import TablePreparation
 
@@ -35,7 +35,7 @@ def write_examples(task: Task, out: Path) -> None:
     """Write `examples.json` for a task of images or of table columns; nothing for others."""
     content = examples(task)
     if content is not None:
-        write_json(out / EXAMPLES, content)
+        write_checked_json(out / EXAMPLES, content)
 
 
 def examples(task: Task) -> dict[str, Any] | None:

@@ -22,6 +22,8 @@ from farfield.models import hash_states
 from farfield.protocol.cohort import cohort, validation_clients
 from farfield.protocol.selection import Standing, comparable, replaces, standing, validated
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
+from farfield.records.checksums import DamagedFile
+from farfield.records.run_files import RESULT
 from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
@@ -85,7 +87,11 @@ def open_run(records: RunFolder, config: Mapping[str, Any]) -> dict[str, Any] | 
     changed = run_difference(records.config, config)
     if changed:
         raise RecordsError(f"'{records.path}' holds another run: {changed}")
-    return records.result
+    try:
+        return records.result
+    except DamagedFile:  # the run ends once more from its last checkpoint
+        records.damaged.append(RESULT)
+        return None
 
 
 def run_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
@@ -179,7 +185,13 @@ class Rounds:
 
     def _resumed(self, fresh: State) -> State:
         checkpoint = self.records.resumable()
-        self.records.rewind(checkpoint.round if checkpoint else 0)
+        round = checkpoint.round if checkpoint else 0
+        self.records.rewind(round)
+        for name in self.records.damaged:
+            self.fed.events.append(
+                Event("damaged", round, f"'{name}' was damaged; the run goes on after round {round}")
+            )
+        self._record_events()
         if checkpoint is None:
             return fresh
         state, self.fed.states = from_tensors(fresh, checkpoint.tensors, checkpoint.round)

@@ -10,8 +10,8 @@ from farfield.federation.population import Population
 from farfield.models import ModelSpec, build_model
 from farfield.protocol.measurement import HeldOut
 from farfield.records import RunFolder
-from farfield.records.atomic import write_json
 from farfield.records.bench_folder import PREPARATION
+from farfield.records.checked_files import write_checked_json
 from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
 from farfield.runs.growing import lengthen
 from farfield.runs.plan import Job, Plan
@@ -58,7 +58,7 @@ def _run_locked(
 ) -> dict[str, Any]:
     data = run_data(plan, task, job, schema)
     if data.fitted is not None:
-        write_json(records.path / PREPARATION, data.fitted.to_json())
+        write_checked_json(records.path / PREPARATION, data.fitted.to_json())
     algorithm = plan.algorithm_of(job)
     population = Population(data.sources, data.clients, augment=plan.augment)
     spec = plan.spec_for(algorithm, data.schema)

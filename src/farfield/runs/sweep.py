@@ -23,6 +23,8 @@ from farfield.federation.engines.worker_pool import die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, COMMANDS, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
+from farfield.records.checked_files import write_checked_json
+from farfield.records.checksums import DamagedFile
 from farfield.records.run_files import LOCK
 from farfield.records.sealed import LOOKS
 from farfield.records.setting_text import readable
@@ -143,7 +145,10 @@ def missing_jobs(plan: Plan, task: Task, out: Path) -> list[Job]:
 
 
 def _is_done(plan: Plan, job: Job, out: Path) -> bool:
-    result = RunFolder(job.folder(out)).result
+    try:
+        result = RunFolder(job.folder(out)).result
+    except DamagedFile:
+        return False
     return result is not None and result["rounds"] >= plan.rounds_of[job.algorithm]
 
 
@@ -159,7 +164,7 @@ def run_sweep(
 ) -> dict[Job, str]:
     """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
     observer = observer or Silent()
-    write_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
+    write_checked_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
     write_examples(task, out)
     missing = missing_jobs(plan, task, out)
     jobs = list(plan.jobs(task))
@@ -174,14 +179,14 @@ def run_sweep(
             run_job(plan, task, job, folder, engine=engine, checkpoint_every=checkpoint_every, watch=watch)
         except Exception as error:
             with suppress(OSError):  # written at once, for whoever watches; it is written again at the end
-                write_json(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
+                write_checked_json(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
             raise
 
     failures = run_jobs(missing, run, observer, parallel)
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
-            write_json(path, {"error": failures[job]})
+            write_checked_json(path, {"error": failures[job]})
         else:
             path.unlink(missing_ok=True)
     return failures

@@ -8,7 +8,6 @@ choice.card                                           # held-out figures, the ne
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from farfield.algorithms import build
 from farfield.diagnose.finding import Diagnosis
 from farfield.errors import UserError
 from farfield.protocol.selection import keeping_rule
-from farfield.records.bench_folder import DIAGNOSIS
+from farfield.records.diagnosis_file import read_diagnosis
 from farfield.report.collect import Sweep, collect
 from farfield.report.findings import answer, main_rule
 from farfield.report.formats import metric_label, printable
@@ -176,10 +175,9 @@ trained on all of these domains, so no figure here was measured with it.
 
 
 def _diagnosis(folder: Path) -> Diagnosis | None:
-    path = folder / DIAGNOSIS
     try:
-        return Diagnosis.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, UserError):  # a bench without one, or one of another version
+        return read_diagnosis(folder)
+    except ValueError:  # one of another version
         return None
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from farfield.algorithms import State
@@ -18,8 +16,10 @@ from farfield.federation.client import Rows
 from farfield.models import Model, ModelSpec, ModelState, build_model, probabilities
 from farfield.protocol.measurement import predict
 from farfield.records import RecordsError
-from farfield.records.atomic import write_atomic, write_json
 from farfield.records.bench_folder import PREPARATION
+from farfield.records.checked_files import read_checked_json, write_checked_json
+from farfield.records.checked_tensors import load_checked, save_checked
+from farfield.records.checksums import DamagedFile
 from farfield.runs.plan import Plan
 from farfield.runs.settings import PlanError
 from farfield.runs.source_schema import SourceSchema
@@ -33,6 +33,7 @@ from farfield.tasks.user_data.fitted_preparation import read_fitted
 from farfield.tasks.user_data.preparation import FittedTable
 from farfield.trained.evaluation import Evaluation, evaluate
 from farfield.trained.examples import Examples, read_examples
+from farfield.trained.model_about import check_card, model_sizes, read_about
 
 WEIGHTS = "model.safetensors"
 
@@ -111,11 +112,10 @@ class Best:
 
     def keep(self, state: State, validation: float) -> None:
         if self._fitted is not None:  # first, because weights without it are of no use
-            write_json(self._out / PREPARATION, self._fitted.to_json())
+            write_checked_json(self._out / PREPARATION, self._fitted.to_json())
         about = {**self._about, "round": state.round, "source_validation": validation}
         tensors = {"parameters": state.model.parameters, "buffers": state.model.buffers}
-        metadata = {"farfield": json.dumps(about)}
-        write_atomic(self._out / WEIGHTS, save(tensors, metadata=metadata))
+        save_checked(self._out / WEIGHTS, tensors, {"farfield": json.dumps(about)})
 
 
 def load_model(folder: Path) -> TrainedModel:
@@ -123,26 +123,36 @@ def load_model(folder: Path) -> TrainedModel:
     path = Path(folder) / WEIGHTS
     if not path.exists():
         raise RecordsError(f"'{folder}' holds no model (no {WEIGHTS}); give a folder that 'farfield train' wrote")
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads(file.metadata()["farfield"])
-            state = ModelState(file.get_tensor("parameters"), file.get_tensor("buffers"))
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise RecordsError(f"'{path}' is damaged or was not written by farfield: {error}") from error
-    # The numbers come from this file, so the weights that training started from are not needed.
-    model = build_model(ModelSpec(**{**about["spec"], "weights": "none"}), seed=0)
+    tensors, metadata = load_checked(path, frozenset({"farfield"}))
+    about = read_about(path, metadata["farfield"])
+    if tensors.keys() != {"parameters", "buffers"}:
+        raise RecordsError(f"'{path}' is damaged or was not written by farfield: it has {sorted(tensors)[:5]}")
+    state = ModelState(tensors["parameters"], tensors["buffers"])
+    check_card(Path(folder), path, state)
+    model = _built(path, about.spec, state)
+    preparation = _read_preparation(Path(folder) / PREPARATION) if about.prepared else None
+    return TrainedModel(model, about.classes, about.everything, preparation, about.input)
+
+
+def _built(path: Path, spec: ModelSpec, state: ModelState) -> Model:
+    """Return the model of a spec with these numbers, which must be as many and finite."""
+    parts = (state.parameters, state.buffers)
+    wanted, found = [(size,) for size in model_sizes(path, spec)], [tuple(part.shape) for part in parts]
+    if found != wanted or not all(part.is_floating_point() for part in parts):
+        raise RecordsError(f"'{path}' is damaged: its model takes {wanted} numbers, and the file holds {found}")
+    if not all(bool(torch.isfinite(part).all()) for part in parts):
+        raise RecordsError(f"'{path}' is damaged: some of its numbers are not finite")
+    model = build_model(spec, seed=0)
     model.load(state)
-    preparation = _read_preparation(Path(folder) / PREPARATION) if about.get("prepared") else None
-    given = about.get("input")
-    way = None if given is None else ImageInput(**{**given, "arrays": tuple(given["arrays"])})
-    return TrainedModel(model, tuple(about["classes"]), about, preparation, way)
+    return model
 
 
 def _read_preparation(path: Path) -> FittedTable | FittedWords:
     if not path.exists():
         raise RecordsError(f"'{path}' is missing; without it the model cannot read rows, so train it again")
     try:
-        content = json.loads(path.read_text())
-        return read_fitted(content)
+        return read_fitted(read_checked_json(path))
+    except DamagedFile:
+        raise
     except (ValueError, PreparationError) as error:
         raise RecordsError(f"'{path}' cannot be used: {error}") from error

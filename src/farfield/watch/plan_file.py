@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from farfield.records.checked_files import read_checked_toml
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str | None]:
     """Return what a file says, and what is wrong with it."""
     try:
-        return tomllib.loads(path.read_text()), None
+        return read_checked_toml(path), None
     except (OSError, ValueError) as error:
         return {}, f"'{path.name}' cannot be read: {error}"
 

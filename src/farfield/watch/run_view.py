@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.records.bench_folder import FAILURE
+from farfield.records.checked_files import read_checked_json
 from farfield.records.follow import RowFollower
 from farfield.records.run_files import EVENTS, RESULT, ROUNDS
 
@@ -105,8 +105,7 @@ class RunView:
             about = os.stat(self.path / RESULT)
             seen = (about.st_ino, about.st_mtime_ns)
             if seen != self._result_seen:
-                read = json.loads((self.path / RESULT).read_bytes())
-                self.result = read if isinstance(read, dict) else {}
+                self.result = read_checked_json(self.path / RESULT)
                 self._result_seen = seen
         except (OSError, ValueError):
             self.result = self._result_seen = None
@@ -130,7 +129,7 @@ def number_or_none(value: Any) -> float | None:
 
 def _failure(path: Path) -> str | None:
     try:
-        return str(json.loads(path.read_bytes())["error"])
+        return str(read_checked_json(path)["error"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from farfield.deployment.activity_log import FILE as ACTIVITY
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN
+from farfield.records.checked_files import read_checked_json
 from farfield.records.follow import RowFollower
 from farfield.records.run_files import CONFIG
 from farfield.watch.liveness import TimeLeft, is_fresh, is_locked
@@ -117,7 +117,7 @@ class SingleView:
 
     def _sites(self) -> list[dict[str, str]]:
         try:
-            sites = json.loads((self.folder / FLOWER / AGREEMENT).read_bytes())["sites"]
+            sites = read_checked_json(self.folder / FLOWER / AGREEMENT)["sites"]
             return [{"name": str(name), "role": str(role)} for name, role in sites.items()]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []

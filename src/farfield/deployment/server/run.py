@@ -29,8 +29,8 @@ from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.federation import Event, FederationError
 from farfield.models import build_model
 from farfield.records import RunFolder
-from farfield.records.atomic import write_atomic, write_json
 from farfield.records.bench_folder import PREPARATION
+from farfield.records.checked_files import read_checked_json, write_checked_json
 from farfield.runs.plan import Job, Plan, make_plan
 from farfield.runs.rounds import Measure, Progress, Rounds, open_run
 from farfield.runs.settings import PlanError
@@ -72,7 +72,7 @@ class Agreement(BaseModel):
 
 def serve(grid: Grid, out: Path) -> None:
     """Make the whole run. A failure is written to the log that `farfield server` follows."""
-    settings = ServerSettings.model_validate_json((out / FLOWER / SETTINGS).read_text())
+    settings = ServerSettings.model_validate_json(json.dumps(read_checked_json(out / FLOWER / SETTINGS)))
     threading.Thread(target=_end_with, args=(settings.pid,), daemon=True).start()
     activity = ActivityLog(out / FLOWER, settings.start)
     activity.add("started", "the server is running", pid=os.getpid())
@@ -109,7 +109,7 @@ def _agree_with_sites(
     """Return the sites with their schema, and the preparation; of a resumed run, those that it began with."""
     path, federation = folder / AGREEMENT, settings.federation
     if path.exists():
-        known = Agreement.model_validate_json(path.read_text())
+        known = Agreement.model_validate_json(json.dumps(read_checked_json(path)))
         agreed = read_agreed_schema(known.schema_)
         joined = wait_for_known_sites(network, federation, known.sites, agreed, settings.wait, activity.add)
         return joined, None if known.fitted is None else read_fitted(known.fitted)
@@ -120,7 +120,7 @@ def _agree_with_sites(
         schema_=joined.agreed.model_dump(mode="json"),
         fitted=None if fitted is None else fitted.to_json(),
     )
-    write_atomic(path, agreement.model_dump_json().encode())
+    write_checked_json(path, agreement.model_dump(mode="json"))
     return joined, fitted
 
 
@@ -143,7 +143,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
     if done is not None:
         return done
     if fitted is not None:
-        write_json(records.path / PREPARATION, fitted.to_json())
+        write_checked_json(records.path / PREPARATION, fitted.to_json())
     model = build_model(spec, job.seed)
     assignment = Assignment(
         run=settings.run,

@@ -35,7 +35,7 @@ from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SET
 from farfield.deployment.server.refused_sites import RefusedSites
 from farfield.errors import UserError
 from farfield.records import RunFolder, difference
-from farfield.records.atomic import write_json
+from farfield.records.checked_files import read_checked_json, write_checked_json
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
@@ -149,7 +149,7 @@ def _check_unchanged(federation: FederationFile, out: Path) -> None:
 
 
 def _contents(path: Path, federation: FederationFile) -> tuple[dict[str, Any], dict[str, Any]]:
-    return json.loads(path.read_text())["federation"], federation.model_dump(mode="json")
+    return read_checked_json(path)["federation"], federation.model_dump(mode="json")
 
 
 def _write_settings(
@@ -162,7 +162,7 @@ def _write_settings(
     path = folder / SETTINGS
     if not resume:
         (folder / AGREEMENT).unlink(missing_ok=True)
-    run = json.loads(path.read_text())["run"] if resume and path.exists() else uuid.uuid4().hex
+    run = read_checked_json(path)["run"] if resume and path.exists() else uuid.uuid4().hex
     settings = {
         "federation": federation.model_dump(mode="json"),
         "run": run,
@@ -170,7 +170,7 @@ def _write_settings(
         "start": start,
         "pid": os.getpid(),
     }
-    write_json(path, {**settings, "names": dict(names)})
+    write_checked_json(path, {**settings, "names": dict(names)})
     return run
 
 
@@ -224,7 +224,7 @@ def _check_keys(folder: Path, keys: Sequence[Path], resume: bool) -> None:
 def _registered(folder: Path) -> dict[str, list[str]]:
     """Return the name and the key's fingerprint of each node that an earlier start has registered."""
     path = folder / NODES
-    return json.loads(path.read_text()) if path.exists() else {}
+    return read_checked_json(path) if path.exists() else {}
 
 
 def _fingerprint(key: Path) -> str:
@@ -244,7 +244,7 @@ def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
                 f"the key '{key}' cannot be registered: {_flower_error(done.stdout)} (see '{folder / 'superlink.log'}')"
             )
         nodes[node[1]] = [key.stem, _fingerprint(key)]
-        write_json(folder / NODES, nodes)
+        write_checked_json(folder / NODES, nodes)
     return {node: name for node, (name, _) in nodes.items()}
 
 

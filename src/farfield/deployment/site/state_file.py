@@ -6,15 +6,25 @@ import hashlib
 import json
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from pydantic import BaseModel
 from torch import Tensor
 
 from farfield.errors import UserError
 from farfield.federation.client_state import SiteState
-from farfield.records.atomic import write_atomic
+from farfield.records.checked_tensors import load_checked, save_checked
 
 _PARTS = ("kept", "staged", "before")
+
+
+class _About(BaseModel):
+    """The metadata of a state file."""
+
+    round: int
+    attempt: str
+    mark: str
+    kept_round: int
+    staged: bool
+    before: bool
 
 
 def state_file(folder: Path, run: str) -> Path:
@@ -27,10 +37,9 @@ def load_state(path: Path) -> SiteState:
     if not path.exists():
         return SiteState()
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads(file.metadata()["farfield"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, this is no mapping
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        tensors, metadata = load_checked(path, frozenset({"farfield"}))
+        about = _About.model_validate_json(metadata["farfield"])
+    except ValueError as error:
         raise UserError(
             f"the site's state in '{path}' is damaged ({error}); remove the file to go on without it, which is not the "
             "same run any more"
@@ -38,20 +47,19 @@ def load_state(path: Path) -> SiteState:
     parts = {part: _part(tensors, part) for part in _PARTS}
     return SiteState(
         kept=parts["kept"],
-        staged=parts["staged"] if about["staged"] else None,
-        round=int(about["round"]),
-        attempt=str(about["attempt"]),
-        before=parts["before"] if about["before"] else None,
-        mark=str(about["mark"]),
-        kept_round=int(about["kept_round"]),
+        staged=parts["staged"] if about.staged else None,
+        round=about.round,
+        attempt=about.attempt,
+        before=parts["before"] if about.before else None,
+        mark=about.mark,
+        kept_round=about.kept_round,
     )
 
 
 def save_state(path: Path, state: SiteState) -> None:
     """Write the whole state, or nothing of it."""
     parts = {"kept": state.kept, "staged": state.staged or {}, "before": state.before or {}}
-    # safetensors refuses tensors that share memory, and two names may well hold one tensor here.
-    tensors = {f"{part}/{name}": t.clone().contiguous() for part, named in parts.items() for name, t in named.items()}
+    tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     about = {
         "round": state.round,
         "attempt": state.attempt,
@@ -60,7 +68,7 @@ def save_state(path: Path, state: SiteState) -> None:
         "staged": state.staged is not None,
         "before": state.before is not None,
     }
-    write_atomic(path, save(tensors, metadata={"farfield": json.dumps(about)}))
+    save_checked(path, tensors, {"farfield": json.dumps(about)})
 
 
 def _part(tensors: dict[str, Tensor], part: str) -> dict[str, Tensor]:

@@ -4,12 +4,17 @@
 
 `make` gives the rows in order, some at a time. They go to a temporary name that becomes the real one when all are
 there, so a finished name is a complete array. What a killed build left behind is removed by the next build.
+
+A file ends with the sha256 of all that stands before it, behind the array, where readers of .npy files do not look. It
+is compared once per process, before the array is used. Files of older versions have none, and are used unchecked.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import io
 import os
 import shutil
 import warnings
@@ -28,6 +33,11 @@ from farfield.errors import UserError
 from farfield.tasks.data_folder.store import cache_folder
 
 PARTIAL = ".partial"
+#: What the last bytes of a checked file begin with; the digest follows.
+_MARK = b"farfield-sha256:"
+_END = len(_MARK) + hashlib.sha256().digest_size
+#: Files that were looked at in this process, by what the file system says of them: whether they have a checksum.
+_whole: dict[tuple[str, int, int, int], bool] = {}
 
 
 class CacheError(UserError):
@@ -55,8 +65,9 @@ def read_small(kind: str, key: str) -> NDArray[Any] | None:
     """A small array that `write_small` has put there."""
     path = cache_folder() / kind / f"{key}.npy"
     try:
+        check_whole(path)
         return np.asarray(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError):  # a damaged one is made again, as a missing one is
         return None
 
 
@@ -66,15 +77,46 @@ def write_small(kind: str, key: str, values: NDArray[Any]) -> None:
         _write(path, values.shape, values.dtype, lambda: [values])
 
 
+def check_whole(path: Path) -> bool:
+    """Return whether a file has a checksum. Raises CacheError where it has one and is not as it was written."""
+    with open(path, "rb") as file:
+        about = os.fstat(file.fileno())
+        known = (str(path), about.st_ino, about.st_size, about.st_mtime_ns)
+        if known in _whole:
+            return _whole[known]
+        hashed, left = hashlib.sha256(), about.st_size - _END
+        file.seek(max(0, left))
+        end = file.read(_END)
+        marked = end.startswith(_MARK)
+        if marked:
+            file.seek(0)
+            while left > 0 and (block := file.read(min(left, 1 << 20))):
+                hashed.update(block)
+                left -= len(block)
+            if hashed.digest() != end[len(_MARK) :]:
+                raise CacheError(
+                    f"the cache file '{path}' is damaged: its content does not match its checksum; delete it, and it "
+                    "will be made again"
+                )
+    _whole[known] = marked
+    return marked
+
+
 def _open(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> torch.Tensor:
     try:
+        marked = check_whole(path)
         array = npy.open_memmap(path, mode="r")
+    except CacheError:
+        raise
     except (OSError, ValueError, EOFError) as error:
         raise CacheError(
             f"the cache file '{path}' is damaged ({error}); delete it, and it will be made again"
         ) from error
     if array.shape != shape or array.dtype != dtype:
         raise CacheError(f"the cache file '{path}' holds something else; delete it, and it will be made again")
+    size = array.offset + array.nbytes
+    if path.stat().st_size != size + marked * _END:
+        raise CacheError(f"the cache file '{path}' is damaged: its length is wrong; delete it to have it made again")
     with warnings.catch_warnings():
         # The map is read-only on purpose: a task's tensors are shared by all who use them and are never written to.
         warnings.filterwarnings("ignore", message=".*not writable.*")
@@ -90,13 +132,18 @@ def _write(
         # Plain writes, not a writable map: a full disk then is an error that can be told, not a crash.
         with open(partial, "wb") as file:
             header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-            npy.write_array_header_1_0(file, header)
+            begin = io.BytesIO()
+            npy.write_array_header_1_0(begin, header)
+            hashed = hashlib.sha256(begin.getvalue())
+            file.write(begin.getvalue())
             rows = 0
             for chunk in make():
                 assert chunk.dtype == dtype, f"{chunk.dtype} instead of {dtype}"
                 _put(file, chunk)
+                hashed.update(np.ascontiguousarray(chunk).data)
                 rows += len(chunk)
             assert rows == shape[0], f"{rows} rows instead of {shape[0]}"
+            file.write(_MARK + hashed.digest())
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
