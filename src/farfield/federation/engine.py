@@ -113,6 +113,11 @@ class Engine(ABC):
     def states(self, states: dict[int, dict[str, Tensor]]) -> None:
         self._states.load(states)
 
+    @property
+    def cohort(self) -> tuple[int, ...]:
+        """Return the clients of this round."""
+        return self._cohort
+
     def discard(self) -> None:
         """Do not count this round: forget what clients wanted to keep of it, as the server forgets it."""
         self.skipped.add(self._round)
