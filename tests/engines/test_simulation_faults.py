@@ -94,14 +94,17 @@ def dropped(folder: Path) -> list[tuple[int, int, str]]:
     return [(e["round"], e["client"], e["message"]) for e in RunFolder(folder).events() if e["kind"] == "reply-dropped"]
 
 
-def test_a_process_that_ends_costs_its_client_a_round_and_another_takes_its_place(
+def test_a_client_whose_process_ends_is_run_again_to_the_same_bits(
     simulation: Any, methods: Path, tmp_path: Path
 ) -> None:
-    result = run_on(simulation, "ends-once-for-a-test", tmp_path)
-    assert result["rounds"] == 3
-    lost = dropped(tmp_path)
-    assert (2, 1, "the process that ran it ended") in lost
-    assert {round for round, _, _ in lost} == {2}
+    result = run_on(simulation, "ends-once-for-a-test", tmp_path / "ended")
+    assert (result["rounds"], result["lost"]) == (3, [])
+    assert dropped(tmp_path / "ended") == []
+    again = {(e["round"], e["client"]) for e in RunFolder(tmp_path / "ended").events() if e["kind"] == "run-again"}
+    assert (2, 1) in again
+    assert {round for round, _ in again} == {2}
+    whole = run_on(simulation, "fedavg", tmp_path / "whole")
+    assert result["model_sha256"] == whole["model_sha256"]
 
 
 def test_a_client_that_hangs_is_late_and_holds_nobody_up(simulation: Any, methods: Path, tmp_path: Path) -> None:

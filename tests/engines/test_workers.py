@@ -1,4 +1,4 @@
-"""Worker processes: the same bits whatever their number, and a lost one costs one client."""
+"""Worker processes: the same bits whatever their number, and when one is killed."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Mortal(FedAvg):
         return reply
 
 
-def test_a_worker_that_is_killed_costs_its_client_only_and_the_next_round_works() -> None:
+def test_a_client_that_kills_every_worker_is_lost_alone_and_the_next_round_works() -> None:
     algorithm = Mortal()
     model = initial().state()
     with federation(algorithm, domains(3)) as fed:
@@ -147,11 +147,59 @@ def test_a_worker_that_is_killed_costs_its_client_only_and_the_next_round_works(
             assert [r.client for r in replies] == survivors
             assert torch.equal(replies.stack("update"), rows[survivors])
             assert len(multiprocessing.active_children()) == 2
-        (event,) = fed.events
-        assert (event.round, event.client, event.phase) == (2, 1, "train")
-        assert event.message == "its worker process ended (exit code -9)"
+        assert {(event.round, event.client, event.phase) for event in fed.events} == {(2, 1, "train")}
+        again = "its worker process ended (exit code -9) and was replaced; it is run again"
+        lost = "its worker process ended 3 times in a row (exit code -9)"
+        assert [(event.kind, event.message) for event in fed.events] == [
+            ("run-again", again),
+            ("run-again", again),
+            ("reply-dropped", lost),
+        ]
         assert [int(fed.states[c]["rounds"]) for c in (0, 1, 2)] == [3, 2, 3]
     assert multiprocessing.active_children() == []
+
+
+class KilledOnce(FedAvg):
+    """The process of client 1 is killed the first time that it trains it, after it has changed its state."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__(self.Params(batch_size=8))
+        self.mark, self.parent = mark, os.getpid()
+
+    def train(self, client: Client, model: Model, **shared: Any) -> Named:
+        client.state["rounds"] = client.state.get("rounds", torch.zeros(())) + 1
+        reply = super().train(client, model, **shared)
+        if client.id == 1 and os.getpid() != self.parent and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return reply
+
+
+def test_work_that_is_lost_with_a_killed_worker_is_done_again_to_the_same_bits(tmp_path: Path) -> None:
+    algorithm = KilledOnce(tmp_path / "killed")
+    found = {}
+    for workers in (1, 2):
+        with federation(algorithm, domains(3), workers=workers) as fed:
+            state = algorithm.start(initial().state())
+            for number in (1, 2, 3):
+                fed.begin(number, [0, 1, 2])
+                state = algorithm.round(fed, state)
+            kept = {client: int(of["rounds"]) for client, of in fed.states.items()}
+            found[workers] = (state.model.sha256(), kept, fed.traffic.local_steps)
+            assert [(e.kind, e.round, e.client) for e in fed.events] == [("run-again", 1, 1)] * (workers - 1)
+    assert (tmp_path / "killed").exists()
+    assert found[1] == found[2]
+
+
+def test_a_worker_that_is_killed_while_it_waits_costs_nothing() -> None:
+    algorithm = Sleeper(0.0)
+    with federation(algorithm, domains(3), workers=2) as fed:
+        for process in multiprocessing.active_children():
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+        fed.begin(2, [0, 1, 2])
+        assert [r.client for r in fed.map(algorithm.answer, initial().state())] == [0, 1, 2]
+        assert {event.kind for event in fed.events} <= {"run-again"}
 
 
 class Sleeper(FedAvg):

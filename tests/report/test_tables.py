@@ -301,4 +301,4 @@ def test_names_cannot_break_out_of_a_table() -> None:
     results = table(sweep({"fedavg": {name: [0.5], "y": [0.5]}}))
     assert r"[red]a\|b]\(x) &lt;script>" in results.markdown()
     grid = Grid("t", (Column("method", text=True),), ((Cell("[bold]x[/bold]\x1b[31m"),),))
-    assert "[bold]x[/bold][31m" in printed(grid.render())
+    assert r"[bold]x[/bold]\x1b[31m" in printed(grid.render())

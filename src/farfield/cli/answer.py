@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from farfield.cli.console import output
+from farfield.printable import one_line
 from farfield.report.findings import QUESTIONS
-from farfield.report.formats import printable
 from farfield.runs.result import BenchResult
 
 
@@ -16,5 +16,5 @@ def print_answer(result: BenchResult, rule: str | None = None) -> None:
         if sentences:
             output.print(f"\n[bold]{heading}[/]", highlight=False)
             for sentence in sentences:
-                output.print(printable(sentence), highlight=False, markup=False)
+                output.print(one_line(sentence), highlight=False, markup=False)
     output.print()

@@ -44,6 +44,7 @@ from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
 from farfield.protocol.leading_metric import check_metric
 from farfield.report.formats import metric_label
+from farfield.report.lost_replies import lost_unexpectedly
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
 from farfield.runs.bench import runs_at_once
@@ -371,7 +372,7 @@ def bench(
     part = {"--features": features, "--image-size": image_size, "--rows": part_rows}
     words = ["farfield", "train", "--from", str(folder), *typed({"--data": data, **options.by_name, **part})]
     plain(f"to train what it recommends: {shlex.join([*words, '--out', 'model'])}")
-    if result.failures or result.sweep.missing:
+    if result.failures or result.sweep.missing or lost_unexpectedly(result.sweep):
         raise typer.Exit(1)
 
 

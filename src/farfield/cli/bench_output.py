@@ -11,6 +11,7 @@ from rich.markup import escape
 from farfield.cli.answer import print_answer
 from farfield.cli.console import messages, output
 from farfield.errors import UserError
+from farfield.printable import one_line
 from farfield.records.bench_folder import BENCH
 from farfield.report.collect import Sweep, collect
 from farfield.runs.result import BenchResult
@@ -26,7 +27,7 @@ def print_result(result: BenchResult, page: Path, seconds: float) -> None:
     print_answer(result)
     plain(f"{there.done} runs in {seconds:.0f} s; report: {page}")
     for line in failure_lines(result.sweep):
-        messages.print(f"[red]failed[/] {escape(line)}", highlight=False, soft_wrap=True)
+        messages.print(f"[red]failed[/] {escape(one_line(line))}", highlight=False, soft_wrap=True)
 
 
 def print_interrupted(folder: Path) -> None:
@@ -67,8 +68,8 @@ def failure_lines(sweep: Sweep) -> list[str]:
 
 
 def plain(text: str) -> None:
-    """Print a line of the result, as it is."""
-    output.print(text, highlight=False, soft_wrap=True, markup=False)
+    """Print a line of the result, unchanged but for what a terminal would obey."""
+    output.print(one_line(text), highlight=False, soft_wrap=True, markup=False)
 
 
 def _resume_command(folder: Path) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 from farfield.cli.console import messages
 from farfield.diagnose.data_summary import summarise
 from farfield.errors import UserError
+from farfield.printable import one_line
 from farfield.report.data_table import data_grid
 from farfield.report.folded_notes import folded
 from farfield.report.formats import printable
@@ -180,7 +181,7 @@ def find_task(
 def print_notes(notes: Sequence[str]) -> None:
     """Print what must be said of data, one line per note."""
     for note in folded(notes):
-        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+        messages.print(f"[yellow]note:[/] {escape(one_line(note))}", highlight=False, soft_wrap=True)
 
 
 def print_reading(task: Task, held_out: Sequence[str], *, quiet: bool = False) -> None:

@@ -7,23 +7,17 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from farfield.cli.console import messages, output
+from farfield.cli.deployment_console import DeploymentConsole
 from farfield.errors import UserError
+from farfield.printable import one_line
 
 FederationPath = Annotated[Path, typer.Argument(metavar="FEDERATION", help="The federation file, e.g. heart.toml.")]
-#: What a site's operator reads when the server has asked a question.
-_QUESTIONS = {
-    "describe": "the site's schema",
-    "statistics": "statistics of the columns",
-    "moments": "moments and a linear head, for the diagnosis",
-    "measure": "figures of the model on this site's rows",
-}
-_STYLES = {"measured": "bold", "refused": "red", "turned-away": "red", "event": "yellow", "left": "yellow"}
 
 
 def server(
@@ -59,15 +53,18 @@ def server(
         )
     security = Security(certs, find_public_keys(key or []))
     try:
-        with _EndedBySignals():
-            result = serve(asked, out, security, wait=wait, resume=resume, show=_print_row)
+        with _EndedBySignals(), DeploymentConsole(messages) as console:
+            result = serve(asked, out, security, wait=wait, resume=resume, show=console.show)
     except KeyboardInterrupt:
         begun = (out / "run" / "config.toml").exists()
         _stop(f"stopped; the same command {'with --resume goes on' if begun else 'starts it again'}")
+    from farfield.records.participation import loss_sentences
     from farfield.trained.model_folder import load_model
 
     about = load_model(out).about
     kept = f"round {about['round']} of {result['rounds']}, source validation {about['source_validation']:.4f}"
+    for sentence in loss_sentences(result.get("lost"), result.get("skipped_rounds")):
+        output.print(f"[bold yellow]lost:[/] {escape(one_line(sentence))}", highlight=False, soft_wrap=True)
     output.print(
         f"model: {out} ({result['algorithm']}, {result['clients']} sites, {kept})\n"
         f"sha256 of the last round's model: {result['model_sha256']}",
@@ -119,7 +116,7 @@ def client(
         check_credentials(asked, credentials)
     data = open_site(own)
     for note in data.notes:
-        messages.print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+        messages.print(f"[yellow]note:[/] {escape(one_line(note))}", highlight=False, soft_wrap=True)
     manifest = make_manifest(asked, schema=data.schema, spec=own_spec(asked, data.schema), role=own.role)
     folder = state or own.path.parent / ".farfield" / f"{asked.name}-{own.name}"
     output.print(render(manifest))
@@ -140,8 +137,8 @@ def client(
         )
     try:
         check_server(asked, credentials, wait)
-        with _EndedBySignals():
-            join(asked, own.path, folder, credentials, show=_print_row, stay=stay)
+        with _EndedBySignals(), DeploymentConsole(messages) as console:
+            join(asked, own.path, folder, credentials, show=console.show, stay=stay)
     except KeyboardInterrupt:
         _stop("this site has left; the same command joins again")
 
@@ -176,24 +173,6 @@ def _stop(text: str) -> None:
 def _need_flower() -> None:
     if find_spec("flwr") is None:
         raise UserError("a deployment needs Flower, which is not installed: pip install 'farfield[flower]'")
-
-
-def _print_row(row: dict[str, Any]) -> None:
-    kind, text = str(row["kind"]), str(row["text"])
-    facts = []
-    if row.get("loss") is not None:
-        facts.append(f"loss {row['loss']:.4f}")
-    if row.get("validation") is not None:
-        facts.append(f"source validation {row['validation']:.4f}")
-    if kind == "phase":
-        text = f"round {row['round']}, {text}"
-    if kind == "question":
-        text = _QUESTIONS.get(text, text)
-    if row.get("bytes"):
-        facts.append(f"{row['bytes'] / 1000:.1f} kB sent" if row["bytes"] >= 1000 else f"{row['bytes']} B sent")
-    style = _STYLES.get(kind)
-    line = escape(f"{text}{': ' if facts else ''}{', '.join(facts)}")
-    messages.print(f"[{style}]{line}[/]" if style else line, highlight=False, soft_wrap=True)
 
 
 class _EndedBySignals:

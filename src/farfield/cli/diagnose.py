@@ -33,6 +33,7 @@ from farfield.cli.output_file import check_output
 from farfield.diagnose.diagnosis import diagnose as diagnose_task
 from farfield.diagnose.finding import Diagnosis, Finding
 from farfield.diagnose.page import NOTE, chance_text, page
+from farfield.printable import one_line
 from farfield.records.atomic import write_atomic
 from farfield.report.formats import MINUS, MISSING
 from farfield.report.grid import Cell, Column, Grid
@@ -119,11 +120,13 @@ def grid(found: Diagnosis) -> Grid:
 
 def _print(found: Diagnosis) -> None:
     head = f"{found.task}: {len(found.domains)} domains, {found.rows:,} rows; measured on {found.features}"
-    output.print(Text(head), soft_wrap=True, highlight=False)
+    output.print(Text(one_line(head)), soft_wrap=True, highlight=False)
     output.print(grid(found).render(output.width))
     for finding in found.results:
-        output.print(Text(f"\n{finding.kind.capitalize()}: {finding.verdict}. {_told(finding)}"), highlight=False)
-    output.print(Text(f"\n{found.conclusion}", "bold"), highlight=False)
+        output.print(
+            Text(f"\n{one_line(f'{finding.kind.capitalize()}: {finding.verdict}. {_told(finding)}')}"), highlight=False
+        )
+    output.print(Text(f"\n{one_line(found.conclusion)}", "bold"), highlight=False)
     output.print(Text(f"\n{NOTE}", "dim"), highlight=False)
 
 

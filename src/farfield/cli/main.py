@@ -133,4 +133,5 @@ def _complain(sentence: str, *, soft_wrap: bool = True) -> None:
 
     from farfield.cli.console import messages
 
-    messages.print(f"[bold red]error:[/] {escape(sentence)}", highlight=False, soft_wrap=soft_wrap)
+    shown = sentence.replace("\n", "\n       ")  # a line within an error must not look like a line of ours
+    messages.print(f"[bold red]error:[/] {escape(shown)}", highlight=False, soft_wrap=soft_wrap)

@@ -20,6 +20,7 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.output_file import check_output
 from farfield.errors import UserError
+from farfield.printable import visible
 from farfield.records.atomic import write_atomic
 from farfield.trained.model_folder import load_model
 
@@ -55,12 +56,21 @@ def predict(
     outputs = trained.outputs(examples.x)
     print_notes(examples.notes)
     if to is None:
-        _write(sys.stdout, examples.files, trained.classes, outputs, threshold)
+        _write(
+            _SafeTerminal() if sys.stdout.isatty() else sys.stdout, examples.files, trained.classes, outputs, threshold
+        )
         return
     text = StringIO(newline="")
     _write(text, examples.files, trained.classes, outputs, threshold)
     write_atomic(to, text.getvalue().encode())
     messages.print(f"{len(outputs):,} {'images' if examples.files else 'rows'}: {escape(str(to))}", highlight=False)
+
+
+class _SafeTerminal(StringIO):
+    """Standard output on a terminal, without what the name of a class or a file could make it do."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(visible(text, keep="\r\n\t"))
 
 
 def check_threshold(threshold: float | None, classes: Sequence[str]) -> None:

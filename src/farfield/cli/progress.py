@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from farfield.printable import one_line
 from farfield.runs.estimate import duration
 from farfield.runs.plan import Job
 from farfield.runs.rounds import Progress as RunProgress
@@ -80,7 +81,9 @@ class Heartbeat:
         self._last = now
         inside = f", {progress.phase}: client {progress.answered} of {progress.asked}" if progress.phase else ""
         self._console.print(
-            f"  … {progress.job}: {progress.round} of {progress.rounds} rounds{inside}, {_clock(now - self._began)}",
+            one_line(
+                f"  … {progress.job}: {progress.round} of {progress.rounds} rounds{inside}, {_clock(now - self._began)}"
+            ),
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -127,7 +130,7 @@ class SweepDisplay:
             return
         if progress.job not in self._runs:
             self._runs[progress.job] = self._bars.add_task(
-                escape(_short(progress.job)), total=progress.rounds, figures=""
+                escape(one_line(_short(progress.job))), total=progress.rounds, figures=""
             )
         self._bars.update(self._runs[progress.job], completed=progress.round, figures=figures(progress))
         self._show_total()
@@ -144,9 +147,11 @@ class SweepDisplay:
             self._bars.remove_task(self._runs.pop(job))
         self._show_total()
         if error is not None:
-            self._console.print(f"[red]failed[/] {escape(f'{job}: {error}')}", highlight=False)
+            self._console.print(f"[red]failed[/] {escape(one_line(f'{job}: {error}'))}", highlight=False)
         elif not self._live and not self._quiet:
-            self._console.print(f"{self._done}/{self._jobs} {job}{self._left()}", highlight=False, markup=False)
+            self._console.print(
+                one_line(f"{self._done}/{self._jobs} {job}{self._left()}"), highlight=False, markup=False
+            )
             self._heartbeat.spoke()
 
     def _left(self) -> str:

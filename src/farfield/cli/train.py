@@ -38,6 +38,7 @@ from farfield.cli.option_values import Metric, comma_list, communication_list, p
 from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.errors import UserError
+from farfield.printable import one_line
 from farfield.runs.plan import check_one_variant
 from farfield.runs.rounds import Progress as RunProgress
 from farfield.tasks import names as task_names
@@ -146,9 +147,9 @@ def train(
     loaded = find_task(name, data, options, features, image_size, given, rows=part_rows)
     if choice is not None:
         choice.check_data(loaded)
-        messages.print(choice.sentence, highlight=False, soft_wrap=True, markup=False)
+        messages.print(one_line(choice.sentence), highlight=False, soft_wrap=True, markup=False)
     bar = bars(messages, disable=not messages.is_terminal)
-    line = bar.add_task(escape(f"{variant} on {loaded.name}"), total=rounds, figures="", start=False)
+    line = bar.add_task(escape(one_line(f"{variant} on {loaded.name}")), total=rounds, figures="", start=False)
     heartbeat = Heartbeat(messages)
 
     def watch(progress: RunProgress) -> None:

@@ -37,6 +37,7 @@ from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.tune_options import TuneBy, TuneOnly
 from farfield.errors import UserError
+from farfield.printable import one_line
 from farfield.records.atomic import write_json
 from farfield.runs.plan import Plan, check_variants, folder_name
 from farfield.runs.tuning.request import read_request
@@ -133,7 +134,7 @@ def tune(
     def ready(plan: Plan) -> None:
         print_reading(replace(loaded, notes=plan.notes), plan.held_out, quiet=quiet)
         for line in [] if quiet else tuning_lines(plan, loaded):
-            messages.print(line, highlight=False, soft_wrap=True, markup=False)
+            messages.print(one_line(line), highlight=False, soft_wrap=True, markup=False)
 
     try:
         with SweepDisplay(messages, quiet) as display:
@@ -166,7 +167,7 @@ def tune(
         messages.print(f"\ninterrupted; to go on, give the same command with --out {folder} --resume", highlight=False)
         raise typer.Exit(130) from None
     for line in result.lines():
-        output.print(line, highlight=False, soft_wrap=True, markup=False)
+        output.print(one_line(line), highlight=False, soft_wrap=True, markup=False)
     if json_file is not None:
         write_json(json_file, result.trials)
     if held_out is None:

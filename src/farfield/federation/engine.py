@@ -28,6 +28,7 @@ from farfield.federation.federation import (
     Traffic,
     Values,
 )
+from farfield.federation.observation import REPLY_DROPPED, RUN_AGAIN, Asking, EventList
 from farfield.federation.outgoing_updates import restored
 from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.federation.reply_checks import STATE_DTYPES, nbytes
@@ -56,7 +57,9 @@ class Engine(ABC):
         self._sends: dict[str, Sends] = {}
         self._states = ClientStates()
         self.traffic = Traffic()
-        self.events: list[Event] = []
+        self.events = EventList()
+        #: The phase under way, for whoever watches from another thread; None between phases.
+        self.asking: Asking | None = None
         #: Rounds that did not count.
         self.skipped: set[int] = set()
         #: By client the mark of its last reply that was used: a client that keeps its state itself must know which.
@@ -91,6 +94,10 @@ class Engine(ABC):
     ) -> Iterator[Outcome]:
         """Run a phase on these clients: an outcome for each, in any order."""
 
+    def name_of(self, client: int) -> str:
+        """Return a client's name, for a reader: its domain, its site, or its number."""
+        return f"client {client}"
+
     def _keep(self, outcome: Outcome) -> None:
         """Hold what an accepted client keeps until the round counts."""
         self._states.stage(outcome.client, outcome.state)
@@ -106,6 +113,11 @@ class Engine(ABC):
     def states(self, states: dict[int, dict[str, Tensor]]) -> None:
         self._states.load(states)
 
+    @property
+    def cohort(self) -> tuple[int, ...]:
+        """Return the clients of this round."""
+        return self._cohort
+
     def discard(self) -> None:
         """Do not count this round: forget what clients wanted to keep of it, as the server forgets it."""
         self.skipped.add(self._round)
@@ -116,6 +128,9 @@ class Engine(ABC):
         self._states.commit()
         self._round = round
         self._cohort = tuple(sorted(cohort))
+
+    def _note_restart(self, phase: str, client: int, how: str) -> None:
+        self.events.append(Event(RUN_AGAIN, self._round, how, client=client, phase=phase))
 
     def generator(self, purpose: str) -> torch.Generator:
         return generator(self._seed, self._round, "server", purpose)
@@ -160,8 +175,10 @@ class Engine(ABC):
         accepted: list[Outcome] = []
         problems: list[str] = []
         cost = Traffic(bytes_down={name: (model.nbytes + nbytes(shared)) * len(clients)}, bytes_up={name: 0})
+        self.asking = Asking.begin(name, self._round, clients)
         self.heard(name, 0, len(clients))
         for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
+            self.asking = self.asking.heard(outcome.client)
             self.heard(name, done, len(clients))
             cost.local_steps += outcome.steps
             cost.examples += outcome.examples
@@ -178,7 +195,7 @@ class Engine(ABC):
                 problems.append(f"client {outcome.client} ({outcome.domain}): {outcome.problem}")
                 self.events.append(
                     Event(
-                        "reply-dropped",
+                        REPLY_DROPPED,
                         self._round,
                         outcome.problem,
                         client=outcome.client,
@@ -186,6 +203,7 @@ class Engine(ABC):
                         detail=outcome.detail or None,
                     )
                 )
+        self.asking = None
         cost.waiting_seconds = time.perf_counter() - started
         self.traffic.add(cost)
         accepted.sort(key=lambda outcome: outcome.client)

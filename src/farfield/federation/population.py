@@ -34,6 +34,11 @@ class Population:
     def domain_of(self, client: int) -> str:
         return self._clients.domain_of(client)
 
+    def name_of(self, client: int) -> str:
+        """Return a client's name, for a reader: its domain, with its number where a domain has several clients."""
+        domain = self.domain_of(client)
+        return domain if len(self) == len(self._domains) else f"{domain}, client {client}"
+
     def with_validation_rows(self) -> list[int]:
         """The clients that have validation rows; with many clients some have none."""
         return self._clients.validation_sizes.nonzero().squeeze(1).tolist()

@@ -10,6 +10,7 @@ from farfield.protocol.selection import RULES
 from farfield.report.collect import Sweep
 from farfield.report.diagnosis_section import diagnosis_doubts
 from farfield.report.formats import listed, metric_label, plural, public
+from farfield.report.lost_replies import loss_doubts
 from farfield.report.result_table import ResultTable
 from farfield.tasks.note_prefixes import QUICK_LOOK, is_leak
 
@@ -28,7 +29,7 @@ _NAMED = 4
 
 def doubts(sweep: Sweep, table: ResultTable) -> list[str]:
     """Return the reasons to read the answer with care: gaps, leaks, imbalance, too few rows, domains or seeds."""
-    found = [*gaps(sweep)]
+    found = [*gaps(sweep), *loss_doubts(sweep)]
     if RULES[table.rule].is_oracle:
         found.append("Rounds were chosen by looking at the held-out domain: a ceiling, not a result.")
     notes = sweep.plan.get("notes", ())

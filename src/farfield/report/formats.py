@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from farfield.printable import visible
 from farfield.protocol.metrics import HIGHER_IS_BETTER, PERCENT
 from farfield.protocol.selection import RULES
 from farfield.records.setting_text import value_text
@@ -31,7 +32,6 @@ _AROUND_ONE = frozenset({"auroc", "average_precision", "ece", "brier", "r2"})
 
 #: An absolute path with at least one folder, on any system; its last part is kept.
 _PATH = re.compile(r"(?<![\w.:/\\~])(?:~|[A-Za-z]:)?[/\\](?:[^\s'\"<>|:/\\]+[/\\])+([^\s'\"<>|:/\\]*)")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 def rule_label(rule: str) -> str:
@@ -151,13 +151,13 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 
 def public(text: str) -> str:
-    """Text that may leave this machine: absolute paths keep their last part only, control characters go."""
+    """Text that may leave this machine: absolute paths keep their last part only, control characters are escapes."""
     return _PATH.sub(r"…/\1", printable(text))
 
 
 def printable(text: str) -> str:
-    """Text without the characters that XML and terminals cannot show."""
-    return _CONTROL.sub("", text)
+    """Text in which the characters that XML and terminals cannot show, or would obey, are escapes."""
+    return visible(text)
 
 
 def _signed(text: str, sign: bool) -> str:

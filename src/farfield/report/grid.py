@@ -14,7 +14,7 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from farfield.report.formats import printable
+from farfield.printable import one_line
 
 Tone = Literal["", "better", "worse", "missing"]
 
@@ -71,8 +71,8 @@ class Grid:
             notes.append(f"{len(left_out)} columns do not fit here; to_dicts() and the report have them.")
         widths, gap = self._fit(shown, width)
         table = RichTable(
-            title=Text(printable(self.title)) if self.title else None,
-            caption=Text("\n".join(printable(note) for note in notes)) if notes else None,
+            title=Text(one_line(self.title)) if self.title else None,
+            caption=Text("\n".join(one_line(note) for note in notes)) if notes else None,
             title_justify="left",
             caption_justify="left",
             box=box.SIMPLE_HEAD,
@@ -82,9 +82,9 @@ class Grid:
         )
         for i, column_width in zip(shown, widths, strict=True):
             column = self.columns[i]
-            heading = Text(printable(column.heading))
+            heading = Text(one_line(column.heading))
             if column.detail:
-                heading.append(f"\n{printable(column.detail)}", "dim")
+                heading.append(f"\n{one_line(column.detail)}", "dim")
             table.add_column(
                 heading,
                 justify="left" if column.text else "right",
@@ -123,11 +123,11 @@ class Grid:
 
     def _lines(self, column: int) -> list[str]:
         cells = [row[column] for row in self.rows]
-        return [text for cell in cells for text in (cell.text, cell.detail)]
+        return [one_line(text) for cell in cells for text in (cell.text, cell.detail)]
 
     def _natural(self, column: int) -> int:
         of = self.columns[column]
-        return max(len(text) for text in (of.heading, of.detail, *self._lines(column)))
+        return max(len(text) for text in (one_line(of.heading), one_line(of.detail), *self._lines(column)))
 
     def _least(self, column: int) -> int:
         if not self.columns[column].text:
@@ -160,9 +160,9 @@ class Table:
 
 
 def _rich(cell: Cell) -> Text:
-    text = Text(printable(cell.text), _STYLES[cell.tone])
+    text = Text(one_line(cell.text), _STYLES[cell.tone])
     if cell.detail:
-        text.append(f"\n{printable(cell.detail)}", "dim")
+        text.append(f"\n{one_line(cell.detail)}", "dim")
     return text
 
 
@@ -172,6 +172,6 @@ def _beside(text: str, detail: str) -> str:
 
 def as_markdown(text: str) -> str:
     """Names are other people's text: nothing in them may become markup, a link or a new cell."""
-    escaped = re.sub(r"&(?=[#\w])", "&amp;", printable(text).replace("\n", " "))
+    escaped = re.sub(r"&(?=[#\w])", "&amp;", one_line(text.replace("\n", " ")))
     escaped = re.sub(r"<(?=[\w/!?])", "&lt;", escaped)
     return re.sub(r"([\\|*`])", r"\\\1", escaped).replace("](", "]\\(")

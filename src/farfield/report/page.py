@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from farfield.diagnose.data_summary import DataSummary
+from farfield.printable import visible
 from farfield.protocol.selection import RULES
 from farfield.records import RecordsError
 from farfield.records.atomic import write_atomic
@@ -67,7 +68,8 @@ def write_report(sweep: Sweep, path: Path, *, today: date | None = None, metric:
     if path.is_dir():
         raise RecordsError(f"'{path}' is a folder; name a file for the report, such as '{path / 'report.html'}'")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, render_report(sweep, today or datetime.now(UTC).date(), metric).encode("utf-8", "replace"))
+    page = visible(render_report(sweep, today or datetime.now(UTC).date(), metric))
+    write_atomic(path, page.encode("utf-8", "replace"))
     return path
 
 

@@ -24,6 +24,7 @@ from farfield.report.formats import (
     metric_label,
     metric_value,
     p_value,
+    plural,
     rule_label,
     settings_text,
 )
@@ -71,6 +72,8 @@ class ResultLine:
     reference: bool = False
     #: Against `prior`, which learns nothing; None for itself, and where nobody knows what it scores.
     over_prior: AgainstPrior | None = None
+    #: Runs in which replies of clients did not reach the model.
+    lost: int = 0
     #: The same rounds on the sources' validation rows: every source domain with the same weight, and every row.
     validation: Summary | None = None
     participating: Summary | None = None
@@ -178,6 +181,7 @@ class ResultTable:
         details += ["not better than prior beyond chance"] * line.not_better_than_prior
         details += [line.chosen] * line.chosen.startswith("tuned")
         details += [f"{line.runs} of {expected} runs"] * (line.runs < expected)
+        details += [f"replies lost in {plural(line.lost, 'run')}"] * bool(line.lost)
         cells = [Cell(line.algorithm, ", ".join(details)), self._overall_cell(line)]
         if self.baseline is not None:
             cells += self._difference_cells(line)
@@ -311,7 +315,7 @@ class ResultTable:
         for domain, of in line.domains.items():
             record[f"{self.metric}[{domain}]"] = of.mean if of else None
             record[f"{self.metric}_std[{domain}]"] = of.std if of else None
-        return {**record, "runs": line.runs, "failed": line.failed, "missing": line.missing}
+        return {**record, "runs": line.runs, "failed": line.failed, "missing": line.missing, "lost": line.lost}
 
 
 def _left_out_row(label: str, columns: int) -> tuple[Cell, ...]:

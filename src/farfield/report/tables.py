@@ -6,6 +6,7 @@ Pure functions from a `Sweep` to data; each result can be had as dicts, for a te
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from statistics import fmean, pvariance
 from typing import Any
@@ -26,6 +27,7 @@ from farfield.report.formats import (
     rule_label,
 )
 from farfield.report.grid import Cell, Column, Grid, Table
+from farfield.report.lost_replies import runs_with_losses
 from farfield.report.metric_values import (
     Key,
     baseline_of,
@@ -98,6 +100,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
     for name, against in over_prior.items():
         if len(values[name]) < whole:
             over_prior[name] = replace(against, verdict="too few to say")
+    lost = Counter(row["algorithm"] for row in runs_with_losses(sweep))
     lines = []
     for name in algorithms:
         by_domain = domain_summaries(values[name], held_out)
@@ -125,6 +128,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
                 over_prior=over_prior.get(name),
                 validation=overall_summary(validation[name], held_out),
                 participating=overall_summary(participating[name], held_out),
+                lost=lost[name],
             )
         )
     return ResultTable(

@@ -24,6 +24,7 @@ from farfield.protocol.selection import Standing, comparable, replaces, standing
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
 from farfield.records.checksums import DamagedFile
 from farfield.records.run_files import RESULT
+from farfield.records.participation import Participation, participation
 from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
@@ -36,6 +37,8 @@ VALIDATION_CLIENTS = 100
 MISSED_ROUNDS = 3
 #: The phase that measures validation rows and trains nothing.
 EVALUATE = "evaluate"
+#: A round's row names its cohort up to this many clients, where only a part of all was asked.
+NAMED_COHORT = 200
 #: Seconds between signs of life within a round.
 TELL_EVERY = 0.5
 
@@ -243,6 +246,8 @@ class Rounds:
         diagnostics = _finite(after.diagnostics)
         loss = diagnostics.pop("loss", None)
         row: dict[str, Any] = {"round": number, "clients": len(clients), "loss": loss, "diagnostics": diagnostics}
+        if len(clients) < self.fed.clients and len(clients) <= NAMED_COHORT:
+            row["cohort"] = sorted(clients)
         if number % self.schedule.evaluate_every == 0 or number == self.schedule.rounds:
             row["sent"] = self._sent()
             row |= self._evaluate(after, number)
@@ -317,8 +322,14 @@ class Rounds:
             self.records.add_event({k: v for k, v in asdict(event).items() if v is not None})
         self.fed.events.clear()
 
+    def participation(self, everyone: bool = False) -> Participation:
+        """Count who took part so far: those that lost a reply, or all clients."""
+        clients = range(self.fed.clients) if everyone else ()
+        return participation(self.records.rounds(), self.records.events(), self.fed.name_of, clients)
+
     def _result(self, state: State) -> dict[str, Any]:
         traffic = self.fed.traffic
+        took_part = self.participation()
         return {
             "algorithm": self.job.algorithm,
             "held_out": self.job.held_out,
@@ -338,6 +349,8 @@ class Rounds:
             "server_seconds": round(self.server_seconds, 4),
             "peak_memory_mb": peak_memory_mb(),
             "events": len(self.records.events()),
+            "lost": took_part.to_rows(),
+            "skipped_rounds": took_part.skipped,
             "versions": {name: version(name) for name in ("farfield", "torch", "numpy")}
             | {"python": platform.python_version()},
             "model_sha256": hash_states(self.algorithm.models(state)),

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from farfield.models import NORM_POLICIES, hash_states
+from farfield.printable import visible
 from farfield.protocol.selection import validated
 from farfield.records.atomic import write_atomic
+from farfield.records.participation import loss_sentences
 from farfield.report.formats import metric_label
+from farfield.report.grid import as_markdown
 from farfield.runs.plan import Job, Plan
 from farfield.runs.variants import Variant
 from farfield.tasks import load, names
@@ -34,7 +37,7 @@ def write_card(
 
     `bench` has the sections of the bench that the model comes from.
     """
-    write_atomic(out / CARD, _card(plan, task, job, result, load_model(out), unseen, bench).encode())
+    write_atomic(out / CARD, visible(_card(plan, task, job, result, load_model(out), unseen, bench)).encode())
 
 
 def _bench_command(task: TaskOutline, variant: Variant) -> str:
@@ -89,6 +92,12 @@ weights, which are not in this folder: {name}, sha256 {digest}.
     return f"```\n{command}\n```\n\nMODEL is this folder. {how}. {measure}\n{needs}"
 
 
+def _losses(result: Mapping[str, Any]) -> str:
+    """Return a paragraph about replies that the model lacks; nothing where it lacks none."""
+    sentences = loss_sentences(result.get("lost"), result.get("skipped_rounds"))
+    return f"\n**Read with care.** {' '.join(as_markdown(sentence) for sentence in sentences)}\n" if sentences else ""
+
+
 def _card(
     plan: Plan,
     task: TaskOutline,
@@ -108,12 +117,14 @@ def _card(
         )
     state = trained.model.state()
     metric = validation_label(plan.metric, plan.kind)
-    settings = "\n".join(f"| {name} | {value} |" for name, value in plan.settings[job.algorithm].items())
-    return f"""# {job.algorithm} on {task.name}
+    settings = "\n".join(
+        f"| {name} | {as_markdown(str(value))} |" for name, value in plan.settings[job.algorithm].items()
+    )
+    return f"""# {as_markdown(f"{job.algorithm} on {task.name}")}
 
-A model for {task.description or task.name}, trained across {result["clients"]} clients holding the domains
-{", ".join(task.domain_names)}.
-
+A model for {as_markdown(task.description or task.name)}, trained across {result["clients"]} clients holding the domains
+{", ".join(as_markdown(name) for name in task.domain_names)}.
+{_losses(result)}
 | | |
 |---|---|
 | method | {variant.method} |

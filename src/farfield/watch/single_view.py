@@ -10,6 +10,7 @@ from farfield.deployment.activity_log import FILE as ACTIVITY
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN
 from farfield.records.checked_files import read_checked_json
 from farfield.records.follow import RowFollower
+from farfield.records.participation import loss_sentences
 from farfield.records.run_files import CONFIG
 from farfield.watch.liveness import TimeLeft, is_fresh, is_locked
 from farfield.watch.plan_file import metric_of, read_toml
@@ -19,7 +20,7 @@ MOST_ROUNDS, MOST_EVENTS, MOST_KEPT = 50, 100, 2000
 #: Activity that says what the sites that only evaluate have measured: shown when the run has ended.
 MEASURED = "measured"
 #: What the log of a deployment repeats from the records.
-REPEATED = ("round",)
+REPEATED = ("round", "progress")
 NO_RESULTS = (
     "What sites that only evaluate measure is not shown while the run goes on: whoever watches it is tempted to stop "
     "or to change a setting when it looks best. What is shown here is what the training sites see."
@@ -113,7 +114,12 @@ class SingleView:
             return f"This {what} is not running: {made} of {rounds} rounds. To go on, give --resume."
         if self._run is None:
             return "The server is waiting for its sites."
-        return f"The {what} is running: {made} of {rounds} rounds."
+        return f"The {what} is running: {made} of {rounds} rounds.{self._phase()}"
+
+    def _phase(self) -> str:
+        """Return the phase under way, if the last row of the log is about one."""
+        last = self._said[-1] if self._said else {}
+        return f" Now {last.get('text')}." if last.get("kind") == "progress" else ""
 
     def _sites(self) -> list[dict[str, str]]:
         try:
@@ -166,7 +172,9 @@ class SingleView:
     def _problems(self) -> list[str]:
         broken = self._activity.broken + (0 if self._run is None else self._run.broken)
         cut = [f"{broken} lines of the records cannot be read and are left out; a kill cuts a line."] if broken else []
-        return ([self._problem] if self._problem else []) + cut
+        result = {} if self._run is None or self._run.result is None else self._run.result
+        lost = loss_sentences(result.get("lost"), result.get("skipped_rounds"))
+        return ([self._problem] if self._problem else []) + lost + cut
 
 
 def _replied(names: list[str], missing: Mapping[str, str], asked: int) -> list[str]:

@@ -24,6 +24,7 @@ from farfield.deployment.server.engine import SitesFederation
 from farfield.deployment.server.evaluating_sites import evaluation_sentences
 from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
+from farfield.deployment.server.run_report import RunReport, summary_lines
 from farfield.errors import UserError
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.federation import Event, FederationError
@@ -32,7 +33,7 @@ from farfield.records import RunFolder
 from farfield.records.bench_folder import PREPARATION
 from farfield.records.checked_files import read_checked_json, write_checked_json
 from farfield.runs.plan import Job, Plan, make_plan
-from farfield.runs.rounds import Measure, Progress, Rounds, open_run
+from farfield.runs.rounds import Measure, Rounds, open_run
 from farfield.runs.settings import PlanError
 from farfield.runs.single_run import schedule_of
 from farfield.tasks.outline import TaskOutline
@@ -186,10 +187,15 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
             engine="flower deployment",
             measure=_evaluation(network, joined.evaluating, assignment, algorithm, fed, federation.deadline),
             facts=plan.facts(job),
-            watch=lambda progress: _report(activity, progress, fed),
+            watch=lambda progress: report.on_progress(progress, _connected(fed)),
             on_better=best.keep,
         )
-        result = rounds.to_the_end(algorithm.start(model.state()))
+        try:
+            with RunReport(activity.add, fed, assignment.rounds) as report:
+                result = rounds.to_the_end(algorithm.start(model.state()))
+        finally:
+            for line in summary_lines(rounds.participation(everyone=True)):
+                activity.add("summary", line)
     write_card(out, plan, task, job, result, _evaluation_on_card(out, joined.evaluating, activity))
     took_part = [*fed.node_ids, *(member.node for member in joined.evaluating)]
     _notify_sites(network, "finished", "the run is finished", took_part)
@@ -295,6 +301,10 @@ def _evaluation_on_card(out: Path, evaluating: tuple[Member, ...], activity: Act
     sentences = evaluation_sentences(out, [member.name for member in evaluating])
     for sentence in sentences:
         activity.add("measured", sentence)
+    unmeasured = [m.name for m in evaluating if not any(f"at '{m.name}'," in sentence for sentence in sentences)]
+    for name in unmeasured:
+        sentences.append(f"at '{name}' the kept round was not measured, because the site did not answer")
+        activity.add("problem", sentences[-1])
     if sentences:
         return "How the model does elsewhere:\n" + ";\n".join(sentences) + "."
     return (
@@ -303,15 +313,5 @@ def _evaluation_on_card(out: Path, evaluating: tuple[Member, ...], activity: Act
     )
 
 
-def _report(activity: ActivityLog, progress: Progress, fed: SitesFederation) -> None:
-    if progress.phase is not None:
-        return  # a sign of life within a round, which the sites' own output gives
-    missing = f" ({fed.connected} of {fed.clients} sites connected)" if fed.connected < fed.clients else ""
-    activity.add(
-        "round",
-        f"round {progress.round} of {progress.rounds}{missing}",
-        round=progress.round,
-        rounds=progress.rounds,
-        loss=progress.loss,
-        validation=progress.validation,
-    )
+def _connected(fed: SitesFederation) -> str:
+    return f" ({fed.connected} of {fed.clients} sites connected)" if fed.connected < fed.clients else ""

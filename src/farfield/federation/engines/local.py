@@ -7,6 +7,7 @@ purpose), replies are put in client order, and every phase runs on one thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,12 +59,16 @@ class LocalFederation(Engine):
     def layout(self) -> Layout:
         return self._model.layout
 
+    def name_of(self, client: int) -> str:
+        return self._population.name_of(client)
+
     def _outcomes(
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
         if self._pool is not None:
             states = {number: self._states.of(number).current for number in clients}
-            yield from self._pool.run(phase, self._round, model, shared, clients, states, self._deadline)
+            run_again = partial(self._note_restart, phase)
+            yield from self._pool.run(phase, self._round, model, shared, clients, states, self._deadline, run_again)
             return
         with torch.random.fork_rng(devices=[]):
             for number in clients:

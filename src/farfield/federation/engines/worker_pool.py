@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -28,7 +28,13 @@ ARENA_SLACK = 1 << 24
 ARENA_VECTORS = 12
 #: How often an idle worker looks whether its parent is still there.
 PARENT_CHECK_SECONDS = 1.0
+#: A client whose worker process ends is run again in a new one, so often in all before its reply counts as lost.
+ATTEMPTS = 3
+#: The problem of an outcome whose worker process has ended, within this module.
+WORKER_ENDED = "its worker process ended"
 PR_SET_PDEATHSIG = 1
+#: Called with a client whose worker process has ended, and how, each time that it is run again.
+OnRestart = Callable[[int, str], None]
 
 
 @dataclass
@@ -43,7 +49,10 @@ class _Worker:
 
 
 class WorkerPool:
-    """Runs phases on clients in forked processes. Any worker may run any client: the result does not depend on it."""
+    """Runs phases on clients in forked processes. Any worker may run any client: the result does not depend on it.
+
+    Nor does it depend on a worker that is killed: what it was to do is done again, from the same model and state.
+    """
 
     def __init__(self, workers: int, algorithm: Any, model: Model, population: Population, seed: int) -> None:
         if "fork" not in multiprocessing.get_all_start_methods():
@@ -75,10 +84,12 @@ class WorkerPool:
         clients: Sequence[int],
         states: Mapping[int, dict[str, Tensor]],
         deadline: float | None,
+        on_restart: OnRestart = lambda client, how: None,
     ) -> Iterator[Outcome]:
         """Outcomes as they come in; the caller puts them in client order."""
         self._broadcasts += 1
         waiting = list(reversed(clients))
+        ended: dict[int, int] = {}
         task = {"phase": phase, "round": round, "broadcast": self._broadcasts}
         model_group = {"parameters": model.parameters, "buffers": model.buffers}
         while waiting or any(w.client is not None for w in self._workers):
@@ -91,7 +102,19 @@ class WorkerPool:
                     worker.client, worker.since, worker.loaded = client, time.monotonic(), self._broadcasts
                     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # seen below as a lost worker
                         send(worker.connection, worker.inbox, {**task, "client": client}, groups)
-            yield from self._collect(deadline)
+            for outcome in self._collect(deadline):
+                if outcome.problem != WORKER_ENDED:
+                    yield outcome
+                    continue
+                client = outcome.client
+                ended[client] = ended.get(client, 0) + 1
+                if ended[client] < ATTEMPTS:
+                    on_restart(client, f"its worker process ended ({outcome.detail}) and was replaced; it is run again")
+                    waiting.append(client)
+                else:
+                    outcome.problem = f"its worker process ended {ATTEMPTS} times in a row ({outcome.detail})"
+                    outcome.detail = ""
+                    yield outcome
 
     def _collect(self, deadline: float | None) -> Iterator[Outcome]:
         busy = [w for w in self._workers if w.client is not None]
@@ -104,22 +127,22 @@ class WorkerPool:
                 try:
                     header, groups = receive(worker.connection, worker.outbox)
                 except (EOFError, OSError):
-                    yield self._replace(worker, f"its worker process ended ({_exit(worker.process)})")
+                    yield self._replace(worker, WORKER_ENDED, _exit(worker.process))
                     continue
                 worker.client = None
                 yield Outcome(values=groups["values"], state=groups["state"], **header)
             elif worker.process.sentinel in ready:
-                yield self._replace(worker, f"its worker process ended ({_exit(worker.process)})")
+                yield self._replace(worker, WORKER_ENDED, _exit(worker.process))
             elif deadline is not None and time.monotonic() >= worker.since + deadline:
                 yield self._replace(worker, f"no reply within the deadline of {deadline:g} s")
             assert client is not None
 
-    def _replace(self, worker: _Worker, problem: str) -> Outcome:
+    def _replace(self, worker: _Worker, problem: str, detail: str = "") -> Outcome:
         client = worker.client
         assert client is not None
         self._stop(worker)
         self._workers[self._workers.index(worker)] = self._start()
-        return Outcome(client=client, domain=self._job[2].domain_of(client), problem=problem)
+        return Outcome(client=client, domain=self._job[2].domain_of(client), problem=problem, detail=detail)
 
     def _stop(self, worker: _Worker) -> None:
         worker.connection.close()

@@ -18,6 +18,7 @@ from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.engines.flower.engine import FlowerFederation, Node
 from farfield.federation.engines.flower.ray_grid import PROCESS_ENDED, Simulation
 from farfield.federation.engines.flower.run_assignment import Assignment
+from farfield.federation.engines.worker_pool import ATTEMPTS
 from farfield.federation.execution import Outcome
 from farfield.models import ModelState
 from farfield.runs.engines import PreparedRun
@@ -69,6 +70,7 @@ class _SimulatedFederation(FlowerFederation):
     """The clients of a run in a simulation: client n is any node, with the rows of client n."""
 
     def __init__(self, run: PreparedRun, engine: SimulationEngine) -> None:
+        self._population = run.population
         self._simulation, self._rows, self._name = engine.simulation, engine.rows, uuid.uuid4().hex
         data = self._rows.put_run(self._name, run.data, run.plan.augment)
         label = run.job.algorithm
@@ -96,18 +98,33 @@ class _SimulatedFederation(FlowerFederation):
             grace=GRACE_SECONDS,
         )
 
+    def name_of(self, client: int) -> str:
+        return self._population.name_of(client)
+
     def _outcomes(
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
-        self._simulation.mend()
-        started = time.monotonic()
-        for outcome in super()._outcomes(phase, model, shared, clients):
-            if PROCESS_ENDED.search(outcome.detail):
-                # A node that is at work past its deadline ends its process: Flower would wait for it for ever.
-                late = self._deadline is not None and time.monotonic() > started + self._deadline
-                outcome.problem = NO_REPLY.format(self._deadline) if late else "the process that ran it ended"
-                self._simulation.damaged = True
-            yield outcome
+        """Run clients whose process has ended once more, from the same model and state: the bits stay the same."""
+        waiting = clients
+        for attempt in range(1, ATTEMPTS + 1):
+            self._simulation.mend()
+            started, again = time.monotonic(), []
+            for outcome in super()._outcomes(phase, model, shared, waiting):
+                if PROCESS_ENDED.search(outcome.detail):
+                    self._simulation.damaged = True
+                    # A node that is at work past its deadline ends its process: Flower would wait for it for ever.
+                    if self._deadline is not None and time.monotonic() > started + self._deadline:
+                        outcome.problem = NO_REPLY.format(self._deadline)
+                    elif attempt < ATTEMPTS:
+                        again.append(outcome.client)
+                        self._note_restart(phase, outcome.client, "the process that ran it ended; it is run again")
+                        continue
+                    else:
+                        outcome.problem = f"the process that ran it ended {ATTEMPTS} times in a row"
+                yield outcome
+            waiting = sorted(again)
+            if not waiting:
+                return
 
     def close(self) -> None:
         self._rows.drop_run(self._name)

@@ -87,6 +87,9 @@ class FlowerFederation(Engine):
     def layout(self) -> Layout:
         return self._layout
 
+    def name_of(self, client: int) -> str:
+        return self._nodes[client].client
+
     def begin(self, round: int, cohort: Sequence[int]) -> None:
         self._attempt = uuid.uuid4().hex
         super().begin(round, cohort)
