@@ -147,7 +147,7 @@ def other_value(name: str, parameter: str, settings: dict[str, Any]) -> object:
     choices = _choices(name, parameter)
     if not choices and field.default is None:
         kind = next(kind for kind in get_args(field.annotation) if kind is not type(None))
-        choices = [{int: 2, float: 0.01}.get(kind, (2,))]
+        choices = [{int: 2, float: 0.01}.get(kind, (2,)), 2.0]
     elif not choices:
         choices = [field.default * 5 + 1, field.default * 3, field.default / 2, field.default + 1, 0.5]
     # A head's own setting is the model's where it is not given.

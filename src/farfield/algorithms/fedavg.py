@@ -22,17 +22,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import Aggregate, State
 from farfield.algorithms.supports import Misfit, No, Supports
-from farfield.algorithms.validation_figures import validation_figures
+from farfield.algorithms.validation_figures import implausible_figures, validation_figures
+from farfield.federation.bounding import Bound
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_optimizer import LocalOptimizer
@@ -47,11 +48,16 @@ from farfield.federation.phase import (
     local_training,
     phase,
 )
+from farfield.federation.reply_checks import LARGEST
 from farfield.math import weighted_mean
 from farfield.models import Model, ModelSpec, ModelState, task_loss
 
 #: The value of a term in the parameters alone, and its gradient: one is nothing without the other.
 _PAIR = ("penalty", "adjust")
+#: `bound=median` cuts an update that is longer than so many times the median of the cohort's.
+BOUND_FACTOR = 3.0
+#: A share of the rows; a mean or summed loss, of which none is negative; a number of rows.
+SHARE, LOSS, COUNT = (0.0, 1.0), (0.0, LARGEST), (0.0, float(1 << 53))
 #: With more domains than this their cosines say nothing to a reader, and fill the records.
 MOST_COSINES = 20
 
@@ -130,6 +136,15 @@ class FedAvg:
             fixed(),
             gt=0,
         )
+        bound: Literal["median"] | Annotated[float, Field(gt=0)] | None = parameter(
+            None,
+            "length to which the server cuts an update: bound_factor times the cohort's median, or this; None for no "
+            "limit",
+            fixed(),
+        )
+        bound_factor: float | None = parameter(
+            None, f"of bound=median, how many times the median; {BOUND_FACTOR:g} by default", fixed(), ge=1
+        )
         server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("sgd", "what applies the direction")
         server_lr: float = parameter(
             1.0, "η_g, global step size; 1 with sgd is plain averaging", log_range(1e-3, 2.0), gt=0
@@ -151,6 +166,8 @@ class FedAvg:
                 idle["local_epochs"] = "schedule says the epochs of each round"
             if self.optimizer == "adam":
                 idle["momentum"] = "optimizer is adam, which has moments of its own"
+            if self.bound != "median":
+                idle["bound_factor"] = "bound is not median"
             if self.server_optimizer == "sgd":
                 idle |= dict.fromkeys(("server_beta2", "server_epsilon"), "server_optimizer is sgd")
             if self.server_optimizer != "adam":
@@ -270,6 +287,15 @@ class FedAvg:
         """The steps that change a reply before it leaves the client, in order."""
         return () if self.params.clip is None else (Clip(self.params.clip),)
 
+    @property
+    def bound(self) -> Bound | None:
+        """How long a client's update may be before the server cuts it; None for any length."""
+        given = self.params.bound
+        if given is None:
+            return None
+        factor = BOUND_FACTOR if self.params.bound_factor is None else self.params.bound_factor
+        return Bound(factor=factor) if given == "median" else Bound(length=given)
+
     def batches(self, client: Client, model: Model) -> Iterator[Batch]:
         """The mini-batches of local training in this round, one per local step."""
         p = self.params
@@ -284,6 +310,32 @@ class FedAvg:
         """Local epochs of a round."""
         schedule: tuple[int, ...] = self.params.schedule or (self.params.local_epochs,)
         return schedule[min(round, len(schedule)) - 1]
+
+    def most_work(self, samples: int, round: int) -> tuple[int, int] | None:
+        """Return the most steps and examples that a client with so many rows can make in one phase of a round.
+
+        A server holds what clients say against it. None, and anything goes, where a method has batches of its own and
+        does not say.
+        """
+        if type(self).batches is not FedAvg.batches:
+            return None
+        return self.work(samples, self.epochs(round), self.params.local_steps)
+
+    def work(self, samples: int, epochs: int, steps: int | None = None) -> tuple[int, int]:
+        """Return the steps and examples of so many passes over the rows, or of so many steps."""
+        size = min(self.params.batch_size, samples) or samples
+        if steps is None:
+            return epochs * -(-samples // size), epochs * samples
+        # A last batch that is too short for BatchNorm joins the one before it.
+        return max(steps, 1), max(steps * min(2 * size, samples), samples)
+
+    def implausible(self, phase: str, values: Named, samples: int, validation: int | None) -> str | None:
+        """Return why what a client reports cannot be, in one phrase; None if it can.
+
+        `samples` are its training rows, `validation` the most validation rows that it can have, None if unknown. What
+        each value alone can be is declared with it (`Sends.range`); here is what several of them say together.
+        """
+        return implausible_figures(values, validation) if phase == "evaluate" else None
 
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """The local objective on a batch: the risk, plus any term that needs the data.
@@ -319,13 +371,17 @@ class FedAvg:
         """Add the gradient of `penalty` to the flat gradient, in place."""
 
     @phase(
-        loss=Sends(SCALAR, "mean loss on the client's validation rows"),
-        accuracy=Sends(SCALAR, "accuracy on the client's validation rows"),
-        rows=Sends(SCALAR, "number of validation rows"),
-        class_rows=Sends("classes", "validation rows of each class", optional=True),
-        class_loss=Sends("classes", "summed loss on the validation rows of each class", optional=True),
-        class_correct=Sends("classes", "correctly classified validation rows of each class", optional=True),
-        auroc=Sends(SCALAR, "AUROC on the client's validation rows, where it has several classes", optional=True),
+        loss=Sends(SCALAR, "mean loss on the client's validation rows", range=LOSS),
+        accuracy=Sends(SCALAR, "accuracy on the client's validation rows", range=SHARE),
+        rows=Sends(SCALAR, "number of validation rows", range=COUNT),
+        class_rows=Sends("classes", "validation rows of each class", optional=True, range=COUNT),
+        class_loss=Sends("classes", "summed loss on the validation rows of each class", optional=True, range=LOSS),
+        class_correct=Sends(
+            "classes", "correctly classified validation rows of each class", optional=True, range=COUNT
+        ),
+        auroc=Sends(
+            SCALAR, "AUROC on the client's validation rows, where it has several classes", optional=True, range=SHARE
+        ),
     )
     def evaluate(self, client: Client, model: Model) -> Named:
         """Measure the broadcast model on the client's validation rows."""

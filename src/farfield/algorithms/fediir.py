@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.fedavg import COUNT, FedAvg
 from farfield.algorithms.parameters import choices, log_range, parameter
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
@@ -33,6 +33,7 @@ from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_training import Local
 from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.federation.reply_checks import LARGEST
 from farfield.math import AlignedHead, aligned_cross_entropy, ema, linear_head_gradient
 from farfield.models import Model, ModelState, task_loss
 
@@ -92,9 +93,12 @@ class FedIIR(FedAvg):
             "head",
             "gradient of the client's mean loss by the classifier, or the sum of it over mini-batches",
             server_sees="sum",
+            bounded=1,
         ),
-        batches=Sends(SCALAR, "gradients in that sum: 1, or the number of mini-batches", server_sees="sum"),
-        square=Sends(SCALAR, "squared length of the mean gradient, times that number", server_sees="sum"),
+        batches=Sends(SCALAR, "gradients in that sum: 1, or the number of mini-batches", server_sees="sum", range=COUNT),
+        square=Sends(
+            SCALAR, "squared length of the mean gradient, times that number", server_sees="sum", range=(0.0, LARGEST)
+        ),
     )
     def head_gradient(self, client: Client, model: Model) -> Named:
         model.train()
@@ -110,6 +114,14 @@ class FedIIR(FedAvg):
             for x, y in client.sweep(client.training):
                 gradient += self._of_head(model, x, y, weights) * (len(y) / client.samples)
         return {"gradient": gradient, "batches": count, "square": float(gradient.double().square().sum()) / count}
+
+    def implausible(self, phase: str, values: Named, samples: int, validation: int | None) -> str | None:
+        if phase == "head_gradient":
+            batches = self.params.gradient_average == "batches"
+            most = self.work(samples, 1)[0] if batches else 1
+            if not 1 <= float(values["batches"]) <= most:
+                return f"'batches' is {float(values['batches']):g}, and it can be 1 to {most}"
+        return super().implausible(phase, values, samples, validation)
 
     def _of_head(self, model: Model, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         with torch.no_grad():

@@ -48,6 +48,7 @@ from farfield.algorithms.supports import AtLeast, No, Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.federation.reply_checks import LARGEST
 from farfield.math import (
     GradientMoments,
     through_softmax,
@@ -213,7 +214,13 @@ class FedILCWithFishr(FedILC):
 
     @phase(
         gradient=Sends("parameters", "the client's gradient", is_update=True),
-        variance=Sends("final layer", "variance over samples of the final layer's gradients", server_sees="sum"),
+        variance=Sends(
+            "final layer",
+            "variance over samples of the final layer's gradients",
+            server_sees="sum",
+            bounded=2,
+            range=(0.0, LARGEST),
+        ),
         loss=Sends(SCALAR, "mean training loss"),
         geometric_to_arithmetic=Sends(SCALAR, "length of the geometric mean against the mean's", optional=True),
     )
@@ -238,8 +245,10 @@ class FedILCWithFishr(FedILC):
         return {"gradient": self.settle(model, gradient), "loss": total}, moments
 
     @phase(
-        penalty_gradient=Sends("parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum"),
-        deviation=Sends(SCALAR, "‖v_e − v̄‖²", server_sees="sum"),
+        penalty_gradient=Sends(
+            "parameters", "gradient of ‖v_e − v̄‖² with v̄ held constant", server_sees="sum", bounded=4
+        ),
+        deviation=Sends(SCALAR, "‖v_e − v̄‖²", server_sees="sum", range=(0.0, LARGEST)),
     )
     def variance_gradient(self, client: Client, model: Model, mean_variance: Tensor) -> Named:
         """With c = 2 (v_e − v̄), the gradient of c·v_e: closed forms in the final layer, autograd below it."""

@@ -182,8 +182,16 @@ class FedLOE(FedAvg):
         steps = p.local_steps if p.local_steps and not epochs else passes * (epochs or self.epochs(client.round))
         return client.batches(p.batch_size, steps=steps, least=self.least_rows(model))
 
+    def most_work(self, samples: int, round: int) -> tuple[int, int] | None:
+        p = self.params
+        epochs = max(self.epochs(round), p.head_epochs or 1)
+        steps, examples = self.work(samples, epochs)
+        by_steps = (0, 0) if p.local_steps is None else self.work(samples, 1, p.local_steps)
+        # As many steps as on all rows, each of at most a full batch.
+        return max(steps, by_steps[0]), max(2 * examples, by_steps[1])
+
     @phase(
-        head=Sends("head", "the client's own head, trained on its rows with the featurizer frozen"),
+        head=Sends("head", "the client's own head, trained on its rows with the featurizer frozen", bounded=1),
         loss=Sends(SCALAR, "mean training loss over the head's steps"),
     )
     def train_head(self, client: Client, model: Model) -> Named:

@@ -37,3 +37,32 @@ def validation_figures(parts: Sequence[tuple[Tensor, Tensor]], outputs: int) -> 
     }
     area = auroc(given, labels)
     return figures if area is None else {**figures, "auroc": area}
+
+
+def implausible_figures(values: Named, most_rows: int | None) -> str | None:
+    """Return why figures of `evaluate` cannot be those of one set of rows, in one phrase; None if they can.
+
+    `most_rows` are the most validation rows that the client can have, None if unknown.
+    """
+    rows = float(values["rows"])
+    if rows != int(rows) or (most_rows is not None and rows > most_rows):
+        most = "" if most_rows is None else f", and it can have {most_rows}"
+        return f"'rows' is {rows:g}{most}"
+    by_class = [name for name in ("class_rows", "class_loss", "class_correct") if name in values]
+    if not by_class:
+        return None
+    if len(by_class) < 3:
+        return f"'{by_class[0]}' is there, and other figures by class are not"
+    counts, losses, correct = (torch.as_tensor(values[name]).double() for name in by_class)
+    # Counts are exact in float32 up to 2^24; beyond, they may be off by as much as rounding.
+    if abs(float(counts.sum()) - rows) > 1e-6 * rows:
+        return f"'class_rows' add up to {float(counts.sum()):g}, and 'rows' is {rows:g}"
+    if bool((correct > counts).any()):
+        return "'class_correct' has more rows of a class than 'class_rows'"
+    if abs(float(correct.sum()) - float(values["accuracy"]) * rows) > 1e-6 * rows + 0.5:
+        return f"'class_correct' adds up to {float(correct.sum()):g} of {rows:g} rows, and 'accuracy' says otherwise"
+    if bool((losses[counts == 0] > 0).any()):
+        return "'class_loss' has a loss of a class without rows"
+    if abs(float(losses.sum()) - float(values["loss"]) * rows) > 1e-3 * (1.0 + float(losses.sum())):
+        return f"'class_loss' adds up to {float(losses.sum()):g} over {rows:g} rows, and 'loss' says otherwise"
+    return None

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from farfield.diagnose.shared_features import FURTHEST, SIDE, Floats
 from farfield.errors import UserError
 from farfield.federation.phase import SCALAR, Free, Sends
+from farfield.federation.reply_checks import LARGEST
 from farfield.reproducibility.randomness import derive_seed
 
 #: The mean of fewer rows tells too much of each of them.
@@ -70,8 +71,8 @@ class SiteMoments(BaseModel):
     def features(self) -> int:
         return len(self.scatter)
 
-    def check(self, classes: int, features: int) -> None:
-        """Raise UserError for what no rows of this federation could have told."""
+    def check(self, classes: int, features: int, rows: int | None = None) -> None:
+        """Raise UserError for what no rows of this federation could have told; `rows` are those of the site, if known."""
         outputs = max(classes - 1, 1)
         size = outputs * (features + 1)
         shapes = {
@@ -86,6 +87,13 @@ class SiteMoments(BaseModel):
                 raise UserError(f"'{name}' has the shape {found}, and not {wanted}")
         if min(self.counts) < 0 or self.rows < LEAST_ROWS:
             raise UserError(f"'counts' are {list(self.counts)}, and at least {LEAST_ROWS} rows are needed")
+        if rows is not None and self.rows > rows:
+            raise UserError(f"'counts' add up to more than the {rows} rows with which the site joined")
+        for name in ("means", "scatter", "head", "information"):
+            if float(np.abs(np.asarray(getattr(self, name), dtype=np.float64)).max(initial=0.0)) > LARGEST:
+                raise UserError(f"'{name}' has an entry larger than {LARGEST:.0e}, the largest that can be")
+        if max(abs(self.label_mean or 0.0), abs(self.label_variance or 0.0)) > LARGEST or (self.label_variance or 0) < 0:
+            raise UserError("the moments of the label are none that there can be")
         if (classes == 0) != (self.label_mean is not None and self.label_variance is not None):
             raise UserError("moments of the label belong to a regression, and to nothing else")
         for name, matrix in (("scatter", self.scatter), ("information", self.information)):

@@ -15,6 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from farfield.federation.bounding import cut_to_bound
 from farfield.federation.client_state import ClientStates
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import (
@@ -31,7 +32,8 @@ from farfield.federation.federation import (
 from farfield.federation.observation import REPLY_DROPPED, RUN_AGAIN, Asking, EventList
 from farfield.federation.outgoing_updates import restored
 from farfield.federation.phase import Named, Sends, declared_sends
-from farfield.federation.reply_checks import STATE_DTYPES, nbytes
+from farfield.federation.reply_checks import STATE_DTYPES, largest_entry, nbytes
+from farfield.federation.reported_figures import RowsOfClients
 from farfield.models import Layout, ModelState
 from farfield.reproducibility.randomness import generator
 
@@ -64,6 +66,10 @@ class Engine(ABC):
         self.skipped: set[int] = set()
         #: By client the mark of its last reply that was used: a client that keeps its state itself must know which.
         self.accepted: dict[int, str] = {}
+        #: By output of this round and by client the size of the largest entry: whose reply is out of all proportion.
+        self.largest: dict[tuple[str, str], dict[int, float]] = {}
+        #: What clients have said of their numbers of rows, to hold later replies against.
+        self._rows = RowsOfClients()
         #: Called with the phase, how many clients have answered and how many were asked: a sign of life within a round.
         self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
 
@@ -79,6 +85,11 @@ class Engine(ABC):
     @abstractmethod
     def clients(self) -> int:
         """How many clients are registered."""
+
+    @property
+    def quorum(self) -> float:
+        """The share of the asked clients that must reply."""
+        return self._quorum
 
     @property
     @abstractmethod
@@ -102,6 +113,10 @@ class Engine(ABC):
         """Hold what an accepted client keeps until the round counts."""
         self._states.stage(outcome.client, outcome.state)
 
+    def rows_of(self, client: int) -> int | None:
+        """Return how many rows a client declared when it joined; None where nobody has to declare any."""
+        return None
+
     # What all do.
 
     @property
@@ -121,11 +136,16 @@ class Engine(ABC):
     def discard(self) -> None:
         """Do not count this round: forget what clients wanted to keep of it, as the server forgets it."""
         self.skipped.add(self._round)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what clients wanted to keep of this attempt at a round, which is made once more."""
         self._states.discard()
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
         """Say which round it is and who takes part in it. The round before counts, unless it was discarded."""
         self._states.commit()
+        self.largest = {}
         self._round = round
         self._cohort = tuple(sorted(cohort))
 
@@ -180,6 +200,7 @@ class Engine(ABC):
         for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
             self.asking = self.asking.heard(outcome.client)
             self.heard(name, done, len(clients))
+            self._rows.check(phase, outcome, self.rows_of(outcome.client), self._round)
             cost.local_steps += outcome.steps
             cost.examples += outcome.examples
             cost.client_seconds += outcome.seconds
@@ -207,7 +228,26 @@ class Engine(ABC):
         cost.waiting_seconds = time.perf_counter() - started
         self.traffic.add(cost)
         accepted.sort(key=lambda outcome: outcome.client)
+        self._bound(phase, accepted)
+        self._measure(name, accepted)
         return self._replies(accepted), problems
+
+    def _measure(self, phase: str, accepted: Sequence[Outcome]) -> None:
+        """Note how large the replies are, for whoever asks which one has spoilt a round."""
+        for outcome in accepted:
+            for name, value in outcome.values.items():
+                if isinstance(value, Tensor) and value.is_floating_point():
+                    self.largest.setdefault((phase, name), {})[outcome.client] = largest_entry(value)
+
+    def _bound(self, phase: Callable[..., Named], accepted: Sequence[Outcome]) -> None:
+        """Cut what is longer than the method's bound allows, and say whose it was."""
+        bound = getattr(getattr(phase, "__self__", None), "bound", None)
+        if bound is None:
+            return
+        for cut in cut_to_bound(accepted, self._sends, bound):
+            self.events.append(
+                Event("update-bounded", self._round, str(cut), client=cut.client, phase=phase.__name__)
+            )
 
     def _replies(self, accepted: Sequence[Outcome]) -> Replies:
         """Return the replies as the server half may see them: single values, or sums where only sums are declared."""

@@ -56,7 +56,11 @@ class Sends:
     integers: bool | None = False
     #: Whether it is a change or a gradient, whose length an update step may limit.
     is_update: bool = False
+    #: For what is no update and is bounded with the updates at the server: the power of a gradient that it grows with.
+    bounded: int = 0
     warning: str = ""
+    #: The smallest and the largest value that an entry can have; None where only the limits of every reply hold.
+    range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for size in self.dimensions:
@@ -68,6 +72,11 @@ class Sends:
     @property
     def dimensions(self) -> tuple[str | int, ...]:
         return self.shape if isinstance(self.shape, tuple) else (self.shape,)
+
+    @property
+    def power(self) -> int:
+        """The power of an update's length that the server bounds it by; 0 where it is not bounded."""
+        return self.bounded or int(self.is_update)
 
     def sizes(self, layout: Layout) -> tuple[int | None, ...]:
         """The shape in numbers for this model; None where only the client knows."""

@@ -91,6 +91,11 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number in it is finite."""
+        return all(bool(t.isfinite().all()) for t in self.tensors.values() if t.is_floating_point())
+
 
 class RunFolder:
     """The records of one run (one method, one held-out domain, one seed)."""
@@ -181,13 +186,19 @@ class RunFolder:
     def resumable(self) -> Checkpoint | None:
         """The newest checkpoint whose rows are all recorded: those that a crash or a disk has lost are computed again.
 
-        Rows of events are remarks: a damaged one is lost, and the run goes on.
+        One with a number that is not finite is of no use, and the one before it is taken. Rows of events are remarks: a
+        damaged one is lost, and the run goes on.
         """
         recorded = {row["round"] for row in self.rounds()}
         whole = rounds_before_damage(self.path / SEALED)
         self.damaged += [name for name in (ROUNDS, EVENTS, SEALED) if rounds_before_damage(self.path / name) < math.inf]
         complete = (c for c in self.checkpoints() if c.round <= whole and recorded.issuperset(range(1, c.round + 1)))
-        return next(complete, None)
+        return next((c for c in complete if c.is_finite), None)
+
+    def newest_round(self) -> int | None:
+        """Return the round of the newest checkpoint file, whether or not it can be used; None if there is none."""
+        newest = self._checkpoints()[-1:]
+        return int(newest[0].stem.split("-")[1]) if newest else None
 
     def rewind(self, round: int) -> None:
         """Drop what was written after a round, so that it can be written again."""

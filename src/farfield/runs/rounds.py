@@ -23,12 +23,13 @@ from farfield.protocol.cohort import cohort, validation_clients
 from farfield.protocol.selection import Standing, comparable, replaces, standing, validated
 from farfield.records import Checkpoint, RecordsError, RunFolder, difference
 from farfield.records.checksums import DamagedFile
-from farfield.records.run_files import RESULT
 from farfield.records.participation import Participation, participation
+from farfield.records.run_files import RESULT
 from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
+from farfield.runs.sound_rounds import STEPPED_BACK, SoundRounds
 from farfield.runs.validation_by_domain import validation_by_domain
 
 #: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
@@ -135,6 +136,8 @@ class Rounds:
         self.engines = [engine]
         self.validating = validation_clients(job.seed, validating, VALIDATION_CLIENTS)
         self.domains = {validating[c] for c in self.validating}
+        self._domain_of = dict(validating)
+        self.sound = SoundRounds(algorithm, fed, fed.quorum, lambda client: validating.get(client, f"client {client}"))
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
         self.validation: float | None = None
@@ -187,13 +190,17 @@ class Rounds:
         return result
 
     def _resumed(self, fresh: State) -> State:
-        checkpoint = self.records.resumable()
+        checkpoint, newest = self.records.resumable(), self.records.newest_round()
         round = checkpoint.round if checkpoint else 0
         self.records.rewind(round)
         for name in self.records.damaged:
             self.fed.events.append(
                 Event("damaged", round, f"'{name}' was damaged; the run goes on after round {round}")
             )
+        if newest is not None and round < newest and not self.records.damaged:
+            to = "its start" if checkpoint is None else f"round {round}"
+            message = f"the checkpoint of round {newest} cannot be used; the run steps back to {to}"
+            self.fed.events.append(Event(STEPPED_BACK, round, message))
         self._record_events()
         if checkpoint is None:
             return fresh
@@ -202,6 +209,8 @@ class Rounds:
         self.seconds, self.server_seconds = checkpoint.meta["seconds"], checkpoint.meta["server_seconds"]
         self.missed = checkpoint.meta["missed"]
         self.fed.skipped = set(checkpoint.meta.get("skipped", ()))  # clients that keep their state forget these
+        self.sound.left_out = set(checkpoint.meta.get("left_out", ()))
+        self._validate_without_left_out()
         self.fed.accepted = {int(client): mark for client, mark in checkpoint.meta.get("accepted", {}).items()}
         self.engines = list(dict.fromkeys([*checkpoint.meta.get("engines", ()), *self.engines]))
         for row in self.records.rounds():
@@ -218,6 +227,7 @@ class Rounds:
             "engines": self.engines,
             "skipped": sorted(self.fed.skipped),
             "accepted": {str(client): mark for client, mark in self.fed.accepted.items()},
+            "left_out": sorted(self.sound.left_out),
         }
         self.records.save_checkpoint(Checkpoint(state.round, to_tensors(state, self.fed.states), meta))
 
@@ -225,36 +235,48 @@ class Rounds:
         number = state.round + 1
         clients = cohort(self.job.seed, number, self.fed.clients, self.schedule.cohort)
         self.begun = state.round
-        self.fed.begin(number, clients)
         started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
+        left_out = len(self.sound.left_out)
         try:
-            after = self.algorithm.round(self.fed, state)
+            after = self.sound.make(state, number, clients)
             self.missed = 0
         except QuorumMissed as problem:
             self.missed += 1
             self.fed.discard()
-            if self.missed >= MISSED_ROUNDS:
+            earlier = self.sound.step_back(number)
+            if earlier is None and self.missed >= MISSED_ROUNDS:
                 raise FederationError(f"{problem}, {self.missed} rounds in a row") from problem
             self.fed.events.append(Event("round-skipped", number, str(problem)))
-            after = replace(state, round=number, diagnostics={}, notes=())
+            after = replace(earlier or state, round=number, diagnostics={}, notes=())
         finally:
             self._record_events()
+        if len(self.sound.left_out) > left_out:
+            self._validate_without_left_out()
         self.server_seconds += time.perf_counter() - started - (self.fed.traffic.waiting_seconds - waited)
         for note in after.notes:
             self.fed.events.append(Event("note", number, note))
         self._record_events()
         diagnostics = _finite(after.diagnostics)
         loss = diagnostics.pop("loss", None)
-        row: dict[str, Any] = {"round": number, "clients": len(clients), "loss": loss, "diagnostics": diagnostics}
+        asked = sum(client not in self.sound.left_out for client in clients)
+        row: dict[str, Any] = {"round": number, "clients": asked, "loss": loss, "diagnostics": diagnostics}
         if len(clients) < self.fed.clients and len(clients) <= NAMED_COHORT:
             row["cohort"] = sorted(clients)
         if number % self.schedule.evaluate_every == 0 or number == self.schedule.rounds:
             row["sent"] = self._sent()
-            row |= self._evaluate(after, number)
+            after, found = self._evaluate_or_step_back(after, number)
+            row |= found
         self.records.add_round(row)
         self.loss, self.told = row.get("loss"), time.monotonic()
         self.watch(Progress(self.job, number, self.schedule.rounds, self.loss, self.validation))
         return after
+
+    def _validate_without_left_out(self) -> None:
+        """Ask clients that are left out for no validation figures either, as long as there are others."""
+        left = [client for client in self.validating if client not in self.sound.left_out]
+        if left:
+            self.validating = left
+            self.domains = {self._domain_of[client] for client in left}
 
     def _sent(self) -> dict[str, int]:
         """Bytes and local steps of the run so far, for training alone: what it costs to reach this round."""
@@ -265,15 +287,25 @@ class Rounds:
         )
         return {"up": up, "down": down, "local_steps": traffic.local_steps}
 
-    def _evaluate(self, state: State, number: int) -> dict[str, Any]:
+    def _evaluate_or_step_back(self, state: State, number: int) -> tuple[State, dict[str, Any]]:
+        """Evaluate a state; one that no client can use is replaced by the one before, if a reply stood out."""
         try:
-            replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
+            return state, self._evaluate(state, number)
         except NobodyReplied as problem:
-            if number == self.schedule.rounds:
+            earlier = self.sound.step_back(number)
+            if earlier is None and number == self.schedule.rounds:
                 raise
             self.fed.events.append(Event("not-evaluated", number, str(problem)))
             self._record_events()
-            return {}
+            if earlier is None:
+                return state, {}
+        self.fed.discard()
+        self._validate_without_left_out()
+        state = replace(earlier, round=number, diagnostics={}, notes=())
+        return state, self._evaluate(state, number)
+
+    def _evaluate(self, state: State, number: int) -> dict[str, Any]:
+        replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
         by_domain = validation_by_domain(replies, self.schedule.kind)
         self._record_events()
         if self._is_better(by_domain):

@@ -60,7 +60,7 @@ def diagnose_federation(
             if answer.problem:
                 raise UserError(answer.problem)
             moments = SiteMoments.model_validate(answer.value)
-            moments.check(classes, min(size, width))
+            moments.check(classes, min(size, width), task.rows[nodes[node]])
             told[nodes[node]] = moments
         except (ValidationError, UserError) as error:
             why = "its moments cannot be read" if isinstance(error, ValidationError) else str(error)

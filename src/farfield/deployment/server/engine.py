@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -36,14 +36,20 @@ class SitesFederation(FlowerFederation):
         proposal: dict[str, Any],
         quorum: float,
         deadline: float,
+        rows: Mapping[str, int] | None = None,
         report: Report = lambda kind, text: None,
     ) -> None:
-        nodes = [Node(member.node, member.name, member.name) for member in members]
+        #: By name of a site the rows that it declared when it joined.
+        self._declared = dict(rows or {})
+        nodes = [self._node(member.node, member.name) for member in members]
         super().__init__(grid, nodes, layout, assignment, quorum=quorum, deadline=deadline)
         self._network, self._members, self._proposal, self._report = Network(grid), list(members), proposal, report
         self._present: set[int] = {node.id for node in nodes}
         #: Connected nodes that are no site of this run; they are asked once.
         self._foreign: set[int] = set()
+
+    def _node(self, id: int, name: str) -> Node:
+        return Node(id, name, name, self._declared.get(name))
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
         """Look which sites are connected, and wait for a quorum: a short failure of the network must not end a run."""
@@ -90,7 +96,7 @@ class SitesFederation(FlowerFederation):
                 self._foreign.add(id)
                 continue
             name = self._members[place].name
-            self._nodes = (*self._nodes[:place], Node(id, name, name), *self._nodes[place + 1 :])
+            self._nodes = (*self._nodes[:place], self._node(id, name), *self._nodes[place + 1 :])
             self._note("site-returned", round, f"site '{name}' is connected again, as a new node")
 
     def _place_of(self, description: Any) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 
 from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.federation_file import FederationFile
@@ -21,10 +21,11 @@ from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.server.ask_sites import Network
 from farfield.deployment.server.diagnosis import diagnose_federation
 from farfield.deployment.server.engine import SitesFederation
-from farfield.deployment.server.evaluating_sites import evaluation_sentences
+from farfield.deployment.server.evaluating_sites import evaluation_sentences, read_metrics
 from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
 from farfield.deployment.server.run_report import RunReport, summary_lines
+from farfield.deployment.server.site_statistics import check_statistics
 from farfield.errors import UserError
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.federation import Event, FederationError
@@ -41,9 +42,6 @@ from farfield.tasks.task import Fitted
 from farfield.tasks.user_data.fitted_preparation import read_fitted
 from farfield.trained.card import write_card
 from farfield.trained.model_folder import Best
-
-#: What a site that evaluates may answer.
-METRICS = TypeAdapter(dict[str, float])
 
 
 class ServerSettings(BaseModel):
@@ -175,6 +173,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
         proposal=proposal(federation),
         quorum=plan.quorum,
         deadline=federation.deadline,
+        rows=joined.agreed.sites,
         report=activity.add,
     ) as fed:
         rounds = Rounds(
@@ -185,7 +184,9 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
             fed,
             {number: member.name for number, member in enumerate(joined.training)},
             engine="flower deployment",
-            measure=_evaluation(network, joined.evaluating, assignment, algorithm, fed, federation.deadline),
+            measure=_evaluation(
+                network, joined.evaluating, assignment, algorithm, fed, federation.deadline, joined.agreed.kind
+            ),
             facts=plan.facts(job),
             watch=lambda progress: report.on_progress(progress, _connected(fed)),
             on_better=best.keep,
@@ -257,6 +258,8 @@ def _fit(network: Network, federation: FederationFile, joined: JoinedSites, acti
     for node, answer in answers.items():
         if answer.problem:
             raise FederationError(f"site '{nodes[node]}' gave no statistics of its columns: {answer.problem}")
+    for node, name in nodes.items():
+        check_statistics(preparation, answers[node].value, name, joined.agreed.sites[name])
     activity.add("prepared", f"columns are prepared by the statistics of {len(nodes)} sites")
     return preparation.merge([answers[node].value for node in nodes])
 
@@ -268,6 +271,7 @@ def _evaluation(
     algorithm: Any,
     fed: SitesFederation,
     seconds: float,
+    kind: str,
 ) -> Measure | None:
     """Return a function that measures a state at the sites that only evaluate; None if there are none."""
     if not evaluating:
@@ -283,9 +287,10 @@ def _evaluation(
         metrics: dict[str, float] = {}
         for node, answer in network.ask(names, "measure", given, groups, seconds).items():
             try:
-                found = METRICS.validate_python(answer.value if not answer.problem else None)
-            except ValidationError:
-                problem = answer.problem or "its metrics cannot be read"
+                if answer.problem:
+                    raise UserError(answer.problem)
+                found = read_metrics(answer.value, kind)
+            except UserError as problem:
                 message = f"site '{names[node]}' did not measure the model: {problem}"
                 fed.events.append(Event("not-measured", state.round, message))
                 continue

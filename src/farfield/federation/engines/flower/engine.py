@@ -47,6 +47,8 @@ class Node:
     id: int
     client: str
     domain: str
+    #: The rows that it declared when it joined; None where nodes are no parties of their own.
+    rows: int | None = None
 
 
 class FlowerFederation(Engine):
@@ -89,6 +91,9 @@ class FlowerFederation(Engine):
 
     def name_of(self, client: int) -> str:
         return self._nodes[client].client
+
+    def rows_of(self, client: int) -> int | None:
+        return self._nodes[client].rows
 
     def begin(self, round: int, cohort: Sequence[int]) -> None:
         self._attempt = uuid.uuid4().hex
