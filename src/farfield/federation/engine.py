@@ -45,6 +45,9 @@ class Engine(ABC):
         state = algorithm.round(fed, state)
     """
 
+    #: Whether clients draw the noise of private training anew each time, so that a repeated round is another release.
+    secure_noise = False
+
     def __init__(self, *, seed: int, quorum: float = 0.5, deadline: float | None = None) -> None:
         if not 0 < quorum <= 1:
             raise ValueError(f"quorum is a share of the cohort, over 0 and at most 1, not {quorum}")
@@ -63,6 +66,10 @@ class Engine(ABC):
         self.accepted: dict[int, str] = {}
         #: Called with the phase, how many clients have answered and how many were asked: a sign of life within a round.
         self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
+        #: Called with the round, the phase and the clients before these are asked: whatever they send is then counted.
+        self.asking: Callable[[int, str, Sequence[int]], None] = lambda round, phase, clients: None
+        #: Training rows of each client that has replied.
+        self.rows_of: dict[int, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -160,9 +167,12 @@ class Engine(ABC):
         accepted: list[Outcome] = []
         problems: list[str] = []
         cost = Traffic(bytes_down={name: (model.nbytes + nbytes(shared)) * len(clients)}, bytes_up={name: 0})
+        self.asking(self._round, name, clients)
         self.heard(name, 0, len(clients))
         for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
             self.heard(name, done, len(clients))
+            if outcome.samples:
+                self.rows_of[outcome.client] = outcome.samples
             cost.local_steps += outcome.steps
             cost.examples += outcome.examples
             cost.client_seconds += outcome.seconds

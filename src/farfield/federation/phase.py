@@ -56,6 +56,9 @@ class Sends:
     integers: bool | None = False
     #: Whether it is a change or a gradient, whose length an update step may limit.
     is_update: bool = False
+    #: With differential privacy: "noise" leaves with noise, "withhold" does not leave, and "public" says nothing of the
+    #: rows. None is "noise" for an update and "withhold" for the rest.
+    privacy: Literal["noise", "withhold", "public"] | None = None
     warning: str = ""
 
     def __post_init__(self) -> None:
@@ -64,6 +67,11 @@ class Sends:
                 near = difflib.get_close_matches(size, SIZES, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else f"sizes are {', '.join(SIZES)}, or Free({size!r})"
                 raise ValueError(f"unknown size '{size}'; {hint}")
+
+    @property
+    def in_privacy(self) -> Literal["noise", "withhold", "public"]:
+        """What becomes of it with differential privacy."""
+        return self.privacy or ("noise" if self.is_update else "withhold")
 
     @property
     def dimensions(self) -> tuple[str | int, ...]:
