@@ -98,7 +98,7 @@ def test_settings_without_effect_are_named(name: str, settings: dict[str, object
     params = build(name, settings).params
     found = params.idle()
     server = {"server_beta2", "server_epsilon", "server_bias_correction"} if params.server_optimizer == "sgd" else set()
-    assert set(found) == idle | server
+    assert set(found) == idle | server | {"noise", "delta"}, "without privacy, its noise does nothing"
     assert all(found.values()), "each has a reason"
 
 

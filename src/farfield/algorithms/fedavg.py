@@ -194,10 +194,11 @@ class FedAvg:
             cls.differences = ()  # FedAvg's differences from its paper are not those of another method
         if "stackable" not in vars(cls):
             cls.stackable = False
-        if "supports" not in vars(cls) and _has_a_loss(cls):
+        declared = "supports" in vars(cls)
+        if not declared and _has_a_loss(cls):
             # Not inherited: a loss that nobody has thought of would ignore the weights without a word.
             cls.supports = replace(cls.supports, class_weights=No("does not say that its own loss weighs classes"))
-        if "supports" not in vars(cls) and (_reads_rows(cls) or _loses_otherwise(cls)):
+        if not declared and (_reads_rows(cls) or _loses_otherwise(cls)):
             # Nor is a promise of privacy, for code that sees rows and that nobody has thought of.
             cls.supports = replace(
                 cls.supports,
