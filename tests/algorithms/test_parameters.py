@@ -98,7 +98,8 @@ def test_settings_without_effect_are_named(name: str, settings: dict[str, object
     params = build(name, settings).params
     found = params.idle()
     server = {"server_beta2", "server_epsilon", "server_bias_correction"} if params.server_optimizer == "sgd" else set()
-    assert set(found) == idle | server | {"bound_factor"}
+    without_effect = {"bound_factor", "noise", "delta"}  # without a bound by the median, and without privacy
+    assert set(found) == idle | server | without_effect
     assert all(found.values()), "each has a reason"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pytest
@@ -46,6 +46,8 @@ CASES = {
     "adam": Case(settings={"optimizer": "adam", "lr": 0.01}),
     "clip": Case(settings={"clip": 0.5}),
     "class_weights": Case(settings={"class_weights": "balanced"}),
+    "record_privacy": Case(settings={"privacy": "record", "clip": 1.0, "noise": 0.5}),
+    "client_privacy": Case(settings={"privacy": "client", "clip": 1.0, "noise": 0.1, "weighting": "uniform"}),
 }
 
 
@@ -122,15 +124,17 @@ def test_what_is_declared_as_supported_trains_and_the_rest_is_refused_with_the_d
 
 
 def test_a_declaration_without_limits_is_told_from_one_with_limits() -> None:
-    assert Supports().short == "none"
-    assert Supports().to_json()["limits"] == {}
-    limited = Supports(images=No("reads columns"))
+    everything = Supports(record_privacy=True, client_privacy=True)
+    assert everything.short == "none"
+    assert everything.to_json()["limits"] == {}
+    limited = replace(everything, images=No("reads columns"))
     assert limited.short == "no images"
     assert limited.to_json()["images"] is False
     assert limited.to_json()["limits"]["images"] == {
         "reason": "reads columns",
         "way_out": "give vectors with --features cached",
     }
+    assert not Supports().to_json()["record_privacy"], "privacy is promised by nobody who does not say so"
     assert limited.of_task("classification", ModelSpec(input_shape=(1, 8, 8), outputs=3), 2, None) == (
         "reads columns; give vectors with --features cached"
     )

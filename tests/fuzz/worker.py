@@ -111,10 +111,10 @@ def main(name: str, inputs: int, seed: int, engine: str, folder: Path) -> None:
 
 
 def _open(name: str, folder: Path) -> tuple[Sequence[Any], Counter]:
+    import torch
+
     from tests.fuzz.all_targets import TARGETS
     from tests.fuzz.target import refusals
-
-    import torch
 
     torch.set_num_threads(1)
     work = folder / "work"

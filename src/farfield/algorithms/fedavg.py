@@ -25,13 +25,13 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
 from farfield.algorithms.registry import AlgorithmError, register
 from farfield.algorithms.state import Aggregate, State
-from farfield.algorithms.supports import Misfit, No, Supports
+from farfield.algorithms.supports import Misfit, No, Supports, norm_in_privacy
 from farfield.algorithms.validation_figures import implausible_figures, validation_figures
 from farfield.federation.bounding import Bound
 from farfield.federation.client import Batch, Client
@@ -51,6 +51,8 @@ from farfield.federation.phase import (
 from farfield.federation.reply_checks import LARGEST
 from farfield.math import weighted_mean
 from farfield.models import Model, ModelSpec, ModelState, task_loss
+from farfield.privacy.client_level import ClipAndNoise, Withhold
+from farfield.privacy.record_level import RecordLevelTraining
 
 #: The value of a term in the parameters alone, and its gradient: one is nothing without the other.
 _PAIR = ("penalty", "adjust")
@@ -105,7 +107,7 @@ class FedAvg:
     #: Whether the hooks of a step work on a stack of clients too. Not inherited: each class says it for its own hooks.
     stackable: ClassVar[bool] = True
     #: What the method works with, and why not with the rest; it is refused by this and listed with it.
-    supports: ClassVar[Supports] = Supports()
+    supports: ClassVar[Supports] = Supports(record_privacy=True, client_privacy=True)
     #: What kind of model the method needs; the model factory obliges.
     representation: ClassVar[Literal["plain", "gaussian"]] = "plain"
 
@@ -132,7 +134,8 @@ class FedAvg:
         )
         clip: float | None = parameter(
             None,
-            "length to which each update is cut before it leaves a client; None for no limit",
+            "length to which each update is cut before it leaves a client; with privacy=record each row's gradient; "
+            "None for no limit; without noise it is no privacy",
             fixed(),
             gt=0,
         )
@@ -144,6 +147,17 @@ class FedAvg:
         )
         bound_factor: float | None = parameter(
             None, f"of bound=median, how many times the median; {BOUND_FACTOR:g} by default", fixed(), ge=1
+        )
+        privacy: Literal["none", "record", "client"] = parameter(
+            "none",
+            "what differential privacy protects: nothing, each training row, or each client's whole contribution",
+            fixed(),
+        )
+        noise: float | None = parameter(
+            None, "z, noise multiplier of privacy: standard deviation of the noise in lengths of clip", fixed(), ge=0
+        )
+        delta: float = parameter(
+            1e-5, "δ of privacy, for which ε is told; keep it far below 1 / rows", fixed(), gt=0, lt=1
         )
         server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("sgd", "what applies the direction")
         server_lr: float = parameter(
@@ -157,9 +171,22 @@ class FedAvg:
         server_bias_correction: bool = parameter(False, "server adam as in torch.optim.Adam")
         server_weight_decay: float = parameter(0.0, "coupled L2 weight at the server", log_range(1e-6, 1e-1), ge=0)
 
+        @model_validator(mode="after")
+        def _privacy_is_whole(self) -> FedAvg.Params:
+            missing = [name for name in ("clip", "noise") if getattr(self, name) is None]
+            if self.privacy != "none" and missing:
+                raise ValueError(f"privacy={self.privacy} needs {' and '.join(missing)}; 'farfield privacy' finds a noise")
+            if self.privacy == "client" and self.weighting != "uniform":
+                raise ValueError("privacy=client gives every client the same weight; set weighting=uniform")
+            return self
+
         def idle(self) -> dict[str, str]:
             """Return the settings that have no effect with the others as they are, each with the reason."""
             idle: dict[str, str] = {}
+            if self.privacy == "none":
+                idle |= dict.fromkeys(("noise", "delta"), "privacy is none")
+            else:
+                idle["delta"] = "it decides what is told of the privacy, not what is done"
             if self.local_steps is not None:
                 idle |= dict.fromkeys(("local_epochs", "schedule"), f"local_steps is {self.local_steps}")
             elif self.schedule is not None:
@@ -184,9 +211,17 @@ class FedAvg:
             cls.differences = ()  # FedAvg's differences from its paper are not those of another method
         if "stackable" not in vars(cls):
             cls.stackable = False
-        if "supports" not in vars(cls) and _has_a_loss(cls):
+        declared = "supports" in vars(cls)
+        if not declared and _has_a_loss(cls):
             # Not inherited: a loss that nobody has thought of would ignore the weights without a word.
             cls.supports = replace(cls.supports, class_weights=No("does not say that its own loss weighs classes"))
+        if not declared and (_reads_rows(cls) or _loses_otherwise(cls)):
+            # Nor is a promise of privacy, for code that sees rows and that nobody has thought of.
+            cls.supports = replace(
+                cls.supports,
+                record_privacy=No("does not say how much one row changes what it sends"),
+                client_privacy=No("does not say what of its replies gets noise"),
+            )
         _check_hooks(cls)
 
     def __init__(self, params: Params | None = None, server: FedAvg | None = None, rounds: int | None = None) -> None:
@@ -232,6 +267,7 @@ class FedAvg:
         Override it only for what `supports` cannot say, and call the one of the base class.
         """
         self._refuse(self.limits().of_task(kind, spec, clients, self.rounds))
+        self._refuse(norm_in_privacy(self.params.privacy, spec.norm))
 
     def check_server(self, clients: int) -> None:
         """As `check`, for the method as the server half of another: refuse a number of clients."""
@@ -264,7 +300,8 @@ class FedAvg:
     )
     def train(self, client: Client, model: Model, **shared: Any) -> Named:
         """Train locally: the engine's loop, with the hooks below."""
-        return train_client(self, client, model, shared)
+        hooks = RecordLevelTraining(self, client) if self.params.privacy == "record" else self
+        return train_client(hooks, client, model, shared)
 
     def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]:
         """Prepare one client's training: return tensors that the steps need, by name."""
@@ -285,7 +322,10 @@ class FedAvg:
     @property
     def update_steps(self) -> tuple[UpdateStep, ...]:
         """The steps that change a reply before it leaves the client, in order."""
-        return () if self.params.clip is None else (Clip(self.params.clip),)
+        p = self.params
+        if p.privacy != "none":
+            return ((Withhold if p.privacy == "record" else ClipAndNoise)(p.clip, p.noise),)
+        return () if p.clip is None else (Clip(p.clip),)
 
     @property
     def bound(self) -> Bound | None:
@@ -343,6 +383,10 @@ class FedAvg:
         Shared and prepared values arrive by name. In a stack of clients it is one value per client.
         """
         return task_loss(model(batch.x), batch.y, class_weights=shared.get("class_weights"))
+
+    def row_losses(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
+        """The loss of each row, of which `loss` is the mean: what record-level privacy bounds. Rows must not mix."""
+        return task_loss(model(batch.x), batch.y, "none")
 
     def class_weights(self, client: Client, model: Model) -> Tensor | None:
         """Return a factor per class for the loss of the client's rows; None where all weigh the same.
@@ -449,8 +493,24 @@ def _has_a_loss(cls: type[FedAvg]) -> bool:
     )
 
 
+def _reads_rows(cls: type[FedAvg]) -> bool:
+    """Return whether a class defines anything that runs at a client and sees its rows."""
+    hooks = ("before_training", "after_training", "batches", "class_weights", "evaluate", "train", "row_losses")
+    return _has_a_loss(cls) or any(name in vars(cls) for name in hooks)
+
+
+def _loses_otherwise(cls: type[FedAvg]) -> bool:
+    """Return whether the class has another loss than the one that `row_losses` gives row by row."""
+    of_loss, of_rows = (
+        next(number for number, c in enumerate(cls.__mro__) if hook in vars(c)) for hook in ("loss", "row_losses")
+    )
+    return of_loss < of_rows
+
+
 def _check_hooks(cls: type[FedAvg]) -> None:
     """Refuse hooks that would silently do nothing."""
+    if cls.supports.record_privacy is True and _loses_otherwise(cls):
+        raise TypeError(f"{cls.__name__} has a 'loss' of its own, and record-level privacy needs its 'row_losses' too")
     defined = {hook: next(c for c in cls.__mro__ if hook in vars(c)) for hook in ("loss", "local_gradient", *_PAIR)}
     alone = [hook for hook in _PAIR if defined[hook] is not FedAvg]
     if len(alone) == 1:

@@ -59,7 +59,9 @@ class FedCiR(FedAvg):
         "λ_align suits small models; the paper's, for 512 features, is 5e-7 to 1e-6",
     )
     supports: ClassVar[Supports] = Supports(
-        regression=No("imagines the features of each class, and a regression task has no classes")
+        regression=No("imagines the features of each class, and a regression task has no classes"),
+        record_privacy=No("trains on distances to Gaussians of whole classes, in which one row has no bounded part"),
+        client_privacy=No("sends the heads and the classes of single clients, from which the server imagines features"),
     )
     representation: ClassVar[Literal["plain", "gaussian"]] = "gaussian"
     penalty_weight: ClassVar[str | tuple[str, ...] | None] = ("lambda_reg", "lambda_align")

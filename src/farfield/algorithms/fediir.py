@@ -22,13 +22,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import model_validator
 from torch import Tensor
 
 from farfield.algorithms.fedavg import COUNT, FedAvg
 from farfield.algorithms.parameters import choices, log_range, parameter
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
-from farfield.algorithms.supports import Supports
+from farfield.algorithms.supports import No, Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_training import Local
@@ -52,7 +53,10 @@ class FedIIR(FedAvg):
     )
     phases: ClassVar[tuple[str, ...]] = ("head_gradient", "train")
     penalty_weight: ClassVar[str | None] = "gamma"
-    supports: ClassVar[Supports] = Supports()
+    supports: ClassVar[Supports] = Supports(
+        record_privacy=No("penalises a product of the gradients of many rows, in which one row has no bounded part"),
+        client_privacy=True,
+    )
     stackable: ClassVar[bool] = True  # with a linear head
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"gamma": 0.0}
 
@@ -68,6 +72,12 @@ class FedIIR(FedAvg):
             "clients", "mean of full-batch gradients over clients, or over all mini-batches"
         )
         weighting: Literal["samples", "uniform"] = parameter("uniform", "weight of a client in the mean")
+
+        @model_validator(mode="after")
+        def _batches_are_not_private(self) -> FedIIR.Params:
+            if self.privacy == "client" and self.gradient_average == "batches":
+                raise ValueError("gradient_average=batches sends how many batches a client has; with privacy use clients")
+            return self
 
         def idle(self) -> dict[str, str]:
             alone = ("upsilon", "half", "gradient_average")
@@ -85,7 +95,9 @@ class FedIIR(FedAvg):
         mean = (gradients.sum("gradient") / float(gradients.sum("batches"))).to(state.model.parameters.dtype)
         target = ema(state.target if len(state.target) else None, mean, self.params.upsilon)
         updates = fed.map(self.train, state.model, target=target)
-        diagnostics = {"alignment_penalty": _spread(gradients, target), "target_norm": float(target.norm())}
+        diagnostics = {"target_norm": float(target.norm())}
+        if gradients.has("square"):  # withheld with privacy=client
+            diagnostics = {"alignment_penalty": _spread(gradients, target), **diagnostics}
         return state.step(self.aggregate(updates), diagnostics, target=target)
 
     @phase(
@@ -94,8 +106,15 @@ class FedIIR(FedAvg):
             "gradient of the client's mean loss by the classifier, or the sum of it over mini-batches",
             server_sees="sum",
             bounded=1,
+            privacy="noise",
         ),
-        batches=Sends(SCALAR, "gradients in that sum: 1, or the number of mini-batches", server_sees="sum", range=COUNT),
+        batches=Sends(
+            SCALAR,
+            "gradients in that sum: 1, or the number of mini-batches",
+            server_sees="sum",
+            range=COUNT,
+            privacy="public",
+        ),
         square=Sends(
             SCALAR, "squared length of the mean gradient, times that number", server_sees="sum", range=(0.0, LARGEST)
         ),

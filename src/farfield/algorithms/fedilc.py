@@ -80,7 +80,12 @@ class FedILC(FedAvg):
     )
     phases: ClassVar[tuple[str, ...]] = ("gradient",)
     single_step: ClassVar[bool] = True
-    supports: ClassVar[Supports] = Supports(norm_average=NO_STATISTICS, norm_local=NO_STATISTICS)
+    supports: ClassVar[Supports] = Supports(
+        norm_average=NO_STATISTICS,
+        norm_local=NO_STATISTICS,
+        record_privacy=No("takes variances and geometric means of gradients, in which one row has no bounded part"),
+        client_privacy=No("takes geometric means of gradients, which noise turns into noise"),
+    )
     #: Which mean of the clients' gradients is taken.
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "arithmetic"
 

@@ -88,6 +88,8 @@ class FedLOE(FedAvg):
     supports: ClassVar[Supports] = Supports(
         mlp_head=No("cannot work with an mlp head: mixing heads is mixing predictions for linear heads only"),
         class_weights=No("fits its mixture of heads by the loss of all tuning rows alike"),
+        record_privacy=No("sends predictions and labels of single tuning rows"),
+        client_privacy=No("sends predictions and labels of single tuning rows"),
         rounds=AtLeast(2, "has two stages"),
     )
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"stage2": 0.0, "tuning": 0.0}

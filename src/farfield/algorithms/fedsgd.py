@@ -26,6 +26,7 @@ from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_training import load_own_buffers, share_buffers
 from farfield.federation.phase import SCALAR, Named, Sends, phase
 from farfield.models import Model
+from farfield.privacy.record_level import private_full_gradient
 
 
 @register
@@ -38,7 +39,7 @@ class FedSGD(FedAvg):
     differences: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[tuple[str, ...]] = ("full_gradient",)
     single_step: ClassVar[bool] = True
-    supports: ClassVar[Supports] = Supports()
+    supports: ClassVar[Supports] = Supports(record_privacy=True, client_privacy=True)
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"batch_size": 0, "local_steps": 1}
 
     class Params(FedAvg.Params):
@@ -63,6 +64,10 @@ class FedSGD(FedAvg):
     def full_gradient(self, client: Client, model: Model) -> Named:
         load_own_buffers(client, model)
         rows = client.samples
+        if self.params.privacy == "record":
+            model.train()
+            client.steps, client.examples = client.steps + 1, client.examples + rows
+            return {"gradient": private_full_gradient(self, client, model)}
         gradient = torch.zeros_like(model.vector)
         total = 0.0
         model.train()

@@ -18,7 +18,7 @@ from torch import Tensor
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
-from farfield.algorithms.supports import Supports
+from farfield.algorithms.supports import No, Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import Named, Sends, phase
@@ -39,7 +39,9 @@ class Prior(FedAvg):
     phases: ClassVar[tuple[str, ...]] = ("count_labels",)
     not_composable: ClassVar[str] = "trains nothing, so there are no updates for a server rule"
     trains: ClassVar[bool] = False
-    supports: ClassVar[Supports] = Supports()
+    supports: ClassVar[Supports] = Supports(
+        record_privacy=No("counts labels exactly"), client_privacy=No("counts labels exactly")
+    )
 
     class Params(FedAvg.Params):
         def idle(self) -> dict[str, str]:

@@ -43,6 +43,8 @@ class Scaffold(FedAvg):
         momentum=No("keeps the mean gradient of plain local SGD as its control variate, and momentum changes it"),
         adam=No("keeps the mean gradient of plain local SGD as its control variate, and Adam changes it"),
         clip=No("sends exact changes of its control variates, which clip would cut"),
+        record_privacy=True,  # control variates are made from updates, whose gradients have noise
+        client_privacy=No("keeps control variates whose exact changes must be sent, without noise"),
     )
     stackable: ClassVar[bool] = True
     fedavg_with_one_client: ClassVar[bool] = True
@@ -75,7 +77,9 @@ class Scaffold(FedAvg):
 
     @adds_to(
         "train",
-        control_change=Sends("parameters", "change of the client's control variate", server_sees="sum", bounded=1),
+        control_change=Sends(
+            "parameters", "change of the client's control variate", server_sees="sum", bounded=1, privacy="noise"
+        ),
     )
     def after_training(self, client: Client, model: Model, local: Local) -> Named:
         before = local.own_control

@@ -57,6 +57,8 @@ ASPECTS: Mapping[str, tuple[str, str]] = {
     "adam": ("local Adam", "set optimizer=sgd"),
     "clip": ("clip", "omit clip"),
     "class_weights": ("class weights", "set class_weights=none"),
+    "record_privacy": ("privacy of rows", "set privacy=none, or use fedavg, fedprox, scaffold or fedsgd"),
+    "client_privacy": ("privacy of clients", "set privacy=none, or use fedavg, fedprox, fediir or fedsgd"),
     "clients": ("clients", "cut the domains into more clients with --clients, or draw a larger --cohort"),
     "rounds": ("rounds", "give more with --rounds"),
 }
@@ -64,9 +66,23 @@ ASPECTS: Mapping[str, tuple[str, str]] = {
 _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "momentum": lambda p: p.optimizer == "sgd" and p.momentum > 0,
     "adam": lambda p: p.optimizer == "adam",
-    "clip": lambda p: p.clip is not None,
+    "clip": lambda p: p.clip is not None and p.privacy == "none",
     "class_weights": lambda p: p.class_weights != "none",
+    "record_privacy": lambda p: p.privacy == "record",
+    "client_privacy": lambda p: p.privacy == "client",
 }
+
+
+def norm_in_privacy(privacy: str, norm: str) -> str | None:
+    """As `Supports.of_task`, for the norm policy of a private run."""
+    if privacy == "record" and norm in ("average", "local"):
+        return (
+            f"with privacy=record cuts each row's gradient, and norm={norm} mixes the rows of a batch; "
+            "use model.norm=group, freeze or none"
+        )
+    if privacy == "client" and norm == "average":
+        return "with privacy=client sends no running statistics, and norm=average needs them; use another model.norm"
+    return None
 
 
 @dataclass(frozen=True)
@@ -91,6 +107,10 @@ class Supports:
     clip: Answer = True
     #: A local loss in which rare classes weigh more (class_weights=balanced).
     class_weights: Answer = True
+    #: Differential privacy of rows (privacy=record) and of clients (privacy=client). Not supported unless said: a method
+    #: says it when it is known how much one row, or one client, can change what leaves.
+    record_privacy: Answer = No("has a local objective in which one row has no bounded part")
+    client_privacy: Answer = No("sends what has no meaning with noise on it")
     #: The fewest clients in a cohort, and the fewest rounds.
     clients: AtLeast = AtLeast()
     rounds: AtLeast = AtLeast()
@@ -117,7 +137,10 @@ class Supports:
     def of_settings(self, params: Any) -> str | None:
         """As `of_task`, for the settings of local training."""
         used = (aspect for aspect, in_use in _SETTINGS.items() if in_use(params))
-        return next(filter(None, map(self._no, used)), None)
+        refused = next(filter(None, map(self._no, used)), None)
+        if refused is None and params.privacy == "record" and params.class_weights != "none":
+            return "with privacy=record cannot weigh classes by counts of all rows; set class_weights=none"
+        return refused
 
     def _no(self, aspect: str) -> str | None:
         answer: Answer = getattr(self, aspect)

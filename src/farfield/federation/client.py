@@ -119,6 +119,8 @@ class Client:
     examples: int = 0
     #: What is done to training batches, by name; validation and full passes see the rows as they are.
     augment: str = "none"
+    #: Whether the noise of private training comes from the operating system instead of the seed, which others know.
+    secure_noise: bool = False
 
     @property
     def samples(self) -> int:

@@ -48,6 +48,9 @@ class Engine(ABC):
         state = algorithm.round(fed, state)
     """
 
+    #: Whether clients draw the noise of private training anew each time, so that a repeated round is another release.
+    secure_noise = False
+
     def __init__(self, *, seed: int, quorum: float = 0.5, deadline: float | None = None) -> None:
         if not 0 < quorum <= 1:
             raise ValueError(f"quorum is a share of the cohort, over 0 and at most 1, not {quorum}")
@@ -72,6 +75,10 @@ class Engine(ABC):
         self._rows = RowsOfClients()
         #: Called with the phase, how many clients have answered and how many were asked: a sign of life within a round.
         self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
+        #: Called with the round, the phase and the clients before these are asked: whatever they send is then counted.
+        self.before_asking: Callable[[int, str, Sequence[int]], None] = lambda round, phase, clients: None
+        #: Training rows of each client that has replied.
+        self.told_rows: dict[int, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -196,11 +203,14 @@ class Engine(ABC):
         problems: list[str] = []
         cost = Traffic(bytes_down={name: (model.nbytes + nbytes(shared)) * len(clients)}, bytes_up={name: 0})
         self.asking = Asking.begin(name, self._round, clients)
+        self.before_asking(self._round, name, clients)
         self.heard(name, 0, len(clients))
         for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
             self.asking = self.asking.heard(outcome.client)
             self.heard(name, done, len(clients))
             self._rows.check(phase, outcome, self.rows_of(outcome.client), self._round)
+            if outcome.samples:
+                self.told_rows[outcome.client] = outcome.samples
             cost.local_steps += outcome.steps
             cost.examples += outcome.examples
             cost.client_seconds += outcome.seconds

@@ -58,6 +58,9 @@ class Sends:
     is_update: bool = False
     #: For what is no update and is bounded with the updates at the server: the power of a gradient that it grows with.
     bounded: int = 0
+    #: With differential privacy: "noise" leaves with noise, "withhold" does not leave, and "public" says nothing of the
+    #: rows. None is "noise" for an update and "withhold" for the rest.
+    privacy: Literal["noise", "withhold", "public"] | None = None
     warning: str = ""
     #: The smallest and the largest value that an entry can have; None where only the limits of every reply hold.
     range: tuple[float, float] | None = None
@@ -68,6 +71,11 @@ class Sends:
                 near = difflib.get_close_matches(size, SIZES, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else f"sizes are {', '.join(SIZES)}, or Free({size!r})"
                 raise ValueError(f"unknown size '{size}'; {hint}")
+
+    @property
+    def in_privacy(self) -> Literal["noise", "withhold", "public"]:
+        """What becomes of it with differential privacy."""
+        return self.privacy or ("noise" if self.is_update else "withhold")
 
     @property
     def dimensions(self) -> tuple[str | int, ...]:

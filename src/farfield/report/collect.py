@@ -202,6 +202,8 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
     for name in plan["rules"]:
         if RULES[name].is_oracle:
             chosen = choose_oracle(plan["metric"], target, name)
+        elif _is_private(plan, curve):  # no validation figure has left a client
+            chosen = choose("last", plan["metric"], source)
         elif RULES[name].needs_inner:
             inner = _inner_rows(path)
             chosen = choose(name, plan["metric"], source, inner)
@@ -209,6 +211,10 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
             chosen = choose(name, plan["metric"], source)
         selected[name] = {"round": chosen, **by_round[chosen], **source_figures(validated.get(chosen, {}))}
     return selected
+
+
+def _is_private(plan: Mapping[str, Any], curve: Curve) -> bool:
+    return plan["settings"].get(curve.algorithm, {}).get("privacy", "none") != "none"
 
 
 def _rounds(plan: dict[str, Any], run: RunFolder) -> list[dict[str, Any]]:

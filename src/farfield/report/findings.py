@@ -16,6 +16,7 @@ from farfield.report.doubts import doubts, gaps, tuned_text
 from farfield.report.formats import is_percent, listed, metric_label, metric_value, plural, with_unit
 from farfield.report.new_site import new_site_sentences
 from farfield.report.prior import PRIOR
+from farfield.report.privacy_notes import privacy_answer
 from farfield.report.result_table import ResultLine, ResultTable
 
 QUESTIONS = ("Which method should I use?", "How well will it do at a new site?")
@@ -71,6 +72,7 @@ def answer(sweep: Sweep, table: ResultTable) -> Answer:
     if references:
         values = [f"{line.algorithm} {with_unit(table.metric, _mean(line))}" for line in references]
         sentences.append(f"For reference, not federated: {listed(values)}.")
+    sentences += privacy_answer(sweep)
     compared = [line.algorithm for line in table.lines if not line.reference]
     if len(compared) > 1:
         sentences.append(tuned_text(sweep.plan, compared))

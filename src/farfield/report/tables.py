@@ -44,6 +44,7 @@ from farfield.report.metric_values import (
     usual_metric,
 )
 from farfield.report.prior import PRIOR, against_prior, prior_values
+from farfield.report.privacy_notes import privacy_notes
 from farfield.report.result_table import ResultLine, ResultTable
 
 __all__ = ["ResultLine", "ResultTable", "Table", "cost_table", "fairness_table", "metric_table", "result_table"]
@@ -140,7 +141,7 @@ def result_table(sweep: Sweep, rule: str, metric: str | None = None) -> ResultTa
         lines=tuple(lines),
         unit="domains" if len(held_out) > 1 else "seeds",
         baseline=baseline,
-        remarks=remarks,
+        remarks=(*remarks, *privacy_notes(sweep)),
         prior=of_prior.mean if (of_prior := overall_summary(prior, held_out)) is not None else None,
         left_out=plan.get("left_out", {}),
     )

@@ -29,6 +29,7 @@ from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
+from farfield.runs.privacy_ledger import open_ledger
 from farfield.runs.sound_rounds import STEPPED_BACK, SoundRounds
 from farfield.runs.validation_by_domain import validation_by_domain
 
@@ -147,6 +148,9 @@ class Rounds:
         self.loss: float | None = None
         self.begun, self.told = 0, -math.inf
         fed.heard = self._heard
+        self.privacy = open_ledger(records.path, algorithm, fed.secure_noise)
+        if self.privacy is not None:
+            fed.before_asking = self.privacy.asked
 
     def _heard(self, phase: str, answered: int, asked: int) -> None:
         """Pass a client's answer on to whoever watches, but not more often than anybody can read."""
@@ -214,7 +218,7 @@ class Rounds:
         self.fed.accepted = {int(client): mark for client, mark in checkpoint.meta.get("accepted", {}).items()}
         self.engines = list(dict.fromkeys([*checkpoint.meta.get("engines", ()), *self.engines]))
         for row in self.records.rounds():
-            if "validation" in row:
+            if row.get("validation"):
                 self._is_better(row["validation"])
         return state
 
@@ -258,6 +262,8 @@ class Rounds:
         self._record_events()
         diagnostics = _finite(after.diagnostics)
         loss = diagnostics.pop("loss", None)
+        if self.privacy is not None:
+            self.privacy.learned(self.fed.told_rows)
         asked = sum(client not in self.sound.left_out for client in clients)
         row: dict[str, Any] = {"round": number, "clients": asked, "loss": loss, "diagnostics": diagnostics}
         if len(clients) < self.fed.clients and len(clients) <= NAMED_COHORT:
@@ -305,24 +311,29 @@ class Rounds:
         return state, self._evaluate(state, number)
 
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:
+        if self.privacy is not None:  # no validation figure leaves a client
+            return {"validation": {}, **self._measured(state, number)}
         replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
         by_domain = validation_by_domain(replies, self.schedule.kind)
         self._record_events()
         if self._is_better(by_domain):
             assert self.validation is not None
             self.on_better(state, self.validation)
+        return {"validation": by_domain, **self._measured(state, number)}
+
+    def _measured(self, state: State, number: int) -> dict[str, Any]:
+        """Measure on the held-out domain: seal the figures, or return those of an inner one."""
         if self.measure is None:
-            return {"validation": by_domain}
+            return {}
         measures = self.measure if isinstance(self.measure, Mapping) else {None: self.measure}
         measured = {domain: _finite(measure(state)) for domain, measure in measures.items()}
         self._record_events()
         if self.job.inner is not None:
             measured = {domain: {k: v for k, v in of.items() if k != SITE} for domain, of in measured.items()}
-            inner = {"inner": measured[None]} if None in measured else {"inner_domains": measured}
-            return {"validation": by_domain, **inner}
+            return {"inner": measured[None]} if None in measured else {"inner_domains": measured}
         for domain, metrics in measured.items():
             self.records.add_target(number, metrics, domain)
-        return {"validation": by_domain}
+        return {}
 
     def _is_better(self, by_domain: Mapping[str, Mapping[str, float]]) -> bool:
         """Note the mean validation over domains; whether the round stands highest so far, by the rule of the schedule.
@@ -386,6 +397,7 @@ class Rounds:
             "versions": {name: version(name) for name in ("farfield", "torch", "numpy")}
             | {"python": platform.python_version()},
             "model_sha256": hash_states(self.algorithm.models(state)),
+            **({} if self.privacy is None else {"privacy": self.privacy.summary()}),
         }
 
 

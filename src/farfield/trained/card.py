@@ -9,6 +9,7 @@ from typing import Any
 
 from farfield.models import NORM_POLICIES, hash_states
 from farfield.printable import visible
+from farfield.privacy.statement import cost_text, sentences
 from farfield.protocol.selection import validated
 from farfield.records.atomic import write_atomic
 from farfield.records.participation import loss_sentences
@@ -98,6 +99,15 @@ def _losses(result: Mapping[str, Any]) -> str:
     return f"\n**Read with care.** {' '.join(as_markdown(sentence) for sentence in sentences)}\n" if sentences else ""
 
 
+def _privacy_section(privacy: Mapping[str, Any] | None) -> str:
+    """Return what a private model protects and what not."""
+    if privacy is None:
+        return ""
+    line = f"| differential privacy | {cost_text(privacy)} |"
+    told = "\n".join(f"- {sentence}" for sentence in sentences(privacy))
+    return f"{line}\n\n## Privacy\n\n{told}\n\n## Quality\n"
+
+
 def _card(
     plan: Plan,
     task: TaskOutline,
@@ -116,6 +126,10 @@ def _card(
             f"not: run {_bench_command(task, variant)}, which holds out one domain after the other."
         )
     state = trained.model.state()
+    privacy = result.get("privacy")
+    kept, measured = f"by {plan.keeping_rule}", f"{trained.about['source_validation']:.4f}"
+    if privacy is not None:
+        kept, measured = "the last", "withheld: no validation figure leaves a client"
     metric = validation_label(plan.metric, plan.kind)
     settings = "\n".join(
         f"| {name} | {as_markdown(str(value))} |" for name, value in plan.settings[job.algorithm].items()
@@ -128,13 +142,13 @@ A model for {as_markdown(task.description or task.name)}, trained across {result
 | | |
 |---|---|
 | method | {variant.method} |
-| round kept | {trained.about["round"]} of {plan.rounds}, by {plan.keeping_rule} |
-| {metric} on the sources' validation rows | {trained.about["source_validation"]:.4f} |
+| round kept | {trained.about["round"]} of {plan.rounds}, {kept} |
+| {metric} on the sources' validation rows | {measured} |
 | parameters | {state.parameters.numel()} |
 | normalisation | {plan.model.norm}: {NORM_POLICIES[plan.model.norm]} |
 | sha256 of parameters and buffers | {hash_states([state])} |
 | seed | {job.seed} |
-
+{_privacy_section(privacy)}
 The validation figure is measured on the domains that took part. {unseen}
 
 {"" if bench is None else bench}
