@@ -31,6 +31,8 @@ class Case:
     model: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     label: Callable[[torch.Tensor], torch.Tensor] = lambda y: y
+    #: The fewest clients that the aspect itself needs.
+    clients: int = 2
 
 
 #: An example of each aspect but the two numbers.
@@ -46,6 +48,7 @@ CASES = {
     "adam": Case(settings={"optimizer": "adam", "lr": 0.01}),
     "clip": Case(settings={"clip": 0.5}),
     "class_weights": Case(settings={"class_weights": "balanced"}),
+    "secure_sums": Case(settings={"secure_sums": True}, clients=3),
 }
 
 
@@ -111,9 +114,9 @@ def test_what_is_declared_as_supported_trains_and_the_rest_is_refused_with_the_d
     for aspect, case in CASES.items():
         answer = getattr(supports, aspect)
         if isinstance(answer, No):
-            _refused(name, case, max(clients, 2), max(rounds, 2), answer.reason)
+            _refused(name, case, max(clients, case.clients), max(rounds, 2), answer.reason)
         else:
-            _trains(make(name, **case.settings), case, max(clients, 2), max(rounds, 2))
+            _trains(make(name, **case.settings), case, max(clients, case.clients), max(rounds, 2))
     _trains(make(name), Case(), clients, rounds)
     if clients > 1:
         _refused(name, Case(), clients - 1, max(rounds, 2), supports.clients.reason)

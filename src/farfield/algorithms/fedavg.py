@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 from torch import Tensor
 
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
@@ -47,13 +47,21 @@ from farfield.federation.phase import (
     local_training,
     phase,
 )
+from farfield.federation.secure_sums.quantise import DEFAULT_RANGE, MOST_CLIENTS, FixedPoint
+from farfield.federation.secure_sums.summing_step import LEAST_CLIENTS, SecureSum
 from farfield.math import weighted_mean
 from farfield.models import Model, ModelSpec, ModelState, task_loss
 
 #: The value of a term in the parameters alone, and its gradient: one is nothing without the other.
 _PAIR = ("penalty", "adjust")
+#: What decides how the server half uses the replies.
+_SERVER_HOOKS = ("round", "aggregate", "updates", "combine", "rule")
 #: With more domains than this their cosines say nothing to a reader, and fill the records.
 MOST_COSINES = 20
+
+
+def _power_of_two(limit: float | None) -> float | None:
+    return limit if limit is None else FixedPoint(limit).limit
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,8 @@ class FedAvg:
     one_model: ClassVar[bool] = True
     #: Whether the hooks of a step work on a stack of clients too. Not inherited: each class says it for its own hooks.
     stackable: ClassVar[bool] = True
+    #: The output of the cohort's phase that is averaged into the direction.
+    sent_update: ClassVar[str] = "update"
     #: What the method works with, and why not with the rest; it is refused by this and listed with it.
     supports: ClassVar[Supports] = Supports()
     #: What kind of model the method needs; the model factory obliges.
@@ -130,6 +140,19 @@ class FedAvg:
             fixed(),
             gt=0,
         )
+        # None and not false where it is off: the settings of a run from before it was there stay the same.
+        secure_sums: Annotated[bool | None, AfterValidator(lambda on: on or None)] = parameter(
+            None, "whether the server receives only sums over the clients; see docs/secure-sums.md", fixed()
+        )
+        secure_least: int | None = parameter(
+            None, f"fewest clients in a secure sum; None for {LEAST_CLIENTS}", fixed(), ge=LEAST_CLIENTS
+        )
+        secure_range: Annotated[float | None, AfterValidator(_power_of_two)] = parameter(
+            None,
+            f"largest number in a secure sum, a power of two, whose step is 2^-52 of it; None for {DEFAULT_RANGE:.0f}",
+            fixed(),
+            gt=0,
+        )
         server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("sgd", "what applies the direction")
         server_lr: float = parameter(
             1.0, "η_g, global step size; 1 with sgd is plain averaging", log_range(1e-3, 2.0), gt=0
@@ -151,6 +174,9 @@ class FedAvg:
                 idle["local_epochs"] = "schedule says the epochs of each round"
             if self.optimizer == "adam":
                 idle["momentum"] = "optimizer is adam, which has moments of its own"
+            if not self.secure_sums:
+                given = [name for name in ("secure_least", "secure_range") if getattr(self, name) is not None]
+                idle |= dict.fromkeys(given, "secure_sums is not set")
             if self.server_optimizer == "sgd":
                 idle |= dict.fromkeys(("server_beta2", "server_epsilon"), "server_optimizer is sgd")
             if self.server_optimizer != "adam":
@@ -170,6 +196,9 @@ class FedAvg:
         if "supports" not in vars(cls) and _has_a_loss(cls):
             # Not inherited: a loss that nobody has thought of would ignore the weights without a word.
             cls.supports = replace(cls.supports, class_weights=No("does not say that its own loss weighs classes"))
+        if "supports" not in vars(cls) and any(name in vars(cls) for name in _SERVER_HOOKS):
+            # Not inherited either: a server half that reads single updates has none of them in a secure sum.
+            cls.supports = replace(cls.supports, secure_sums=No("does not say that its server half needs sums alone"))
         _check_hooks(cls)
 
     def __init__(self, params: Params | None = None, server: FedAvg | None = None, rounds: int | None = None) -> None:
@@ -181,6 +210,14 @@ class FedAvg:
         self._check_what_the_server_sees()
 
     def _check_what_the_server_sees(self) -> None:
+        if self.params.secure_sums:
+            self._refuse(self.limits().of_settings(self.params))
+            if self.server is not None:
+                raise Misfit(
+                    f"{self.server.name} needs each client's update, and with secure_sums the server receives only "
+                    "their sum; omit secure_sums"
+                )
+            return
         update = declared_phases(self).get("train", {}).get("update")
         if update is None or update.server_sees == "each":
             return
@@ -215,6 +252,12 @@ class FedAvg:
         Override it only for what `supports` cannot say, and call the one of the base class.
         """
         self._refuse(self.limits().of_task(kind, spec, clients, self.rounds))
+        least = self.params.secure_least or LEAST_CLIENTS
+        if self.params.secure_sums and not least <= clients <= MOST_CLIENTS:
+            raise Misfit(
+                f"{self.name} with secure_sums needs {least} to {MOST_CLIENTS} clients in a cohort, not {clients}: "
+                "the sum of fewer reveals single clients; omit secure_sums"
+            )
 
     def check_server(self, clients: int) -> None:
         """As `check`, for the method as the server half of another: refuse a number of clients."""
@@ -241,9 +284,11 @@ class FedAvg:
     # The client half.
 
     @local_training(
-        update=Sends("parameters", "local parameters minus the broadcast ones", is_update=True),
-        loss=Sends(SCALAR, "mean training loss over the local steps"),
-        buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
+        update=Sends("parameters", "local parameters minus the broadcast ones", is_update=True, in_sum="weighting"),
+        loss=Sends(SCALAR, "mean training loss over the local steps", in_sum="weighting"),
+        buffers=Sends(
+            "buffers", "running statistics, where the norm policy averages them", optional=True, in_sum="samples"
+        ),
     )
     def train(self, client: Client, model: Model, **shared: Any) -> Named:
         """Train locally: the engine's loop, with the hooks below."""
@@ -268,7 +313,11 @@ class FedAvg:
     @property
     def update_steps(self) -> tuple[UpdateStep, ...]:
         """The steps that change a reply before it leaves the client, in order."""
-        return () if self.params.clip is None else (Clip(self.params.clip),)
+        steps: list[UpdateStep] = [] if self.params.clip is None else [Clip(self.params.clip)]
+        if self.params.secure_sums:
+            p = self.params
+            steps.append(SecureSum(p.weighting, p.secure_range or DEFAULT_RANGE, p.secure_least or LEAST_CLIENTS))
+        return tuple(steps)
 
     def batches(self, client: Client, model: Model) -> Iterator[Batch]:
         """The mini-batches of local training in this round, one per local step."""
@@ -319,13 +368,22 @@ class FedAvg:
         """Add the gradient of `penalty` to the flat gradient, in place."""
 
     @phase(
-        loss=Sends(SCALAR, "mean loss on the client's validation rows"),
-        accuracy=Sends(SCALAR, "accuracy on the client's validation rows"),
-        rows=Sends(SCALAR, "number of validation rows"),
-        class_rows=Sends("classes", "validation rows of each class", optional=True),
-        class_loss=Sends("classes", "summed loss on the validation rows of each class", optional=True),
-        class_correct=Sends("classes", "correctly classified validation rows of each class", optional=True),
-        auroc=Sends(SCALAR, "AUROC on the client's validation rows, where it has several classes", optional=True),
+        loss=Sends(SCALAR, "mean loss on the client's validation rows", in_sum="rows"),
+        accuracy=Sends(SCALAR, "accuracy on the client's validation rows", in_sum="rows"),
+        rows=Sends(SCALAR, "number of validation rows", in_sum="sum"),
+        class_rows=Sends("classes", "validation rows of each class", optional=True, in_sum="sum"),
+        class_loss=Sends(
+            "classes", "summed loss on the validation rows of each class", optional=True, in_sum="sum"
+        ),
+        class_correct=Sends(
+            "classes", "correctly classified validation rows of each class", optional=True, in_sum="sum"
+        ),
+        auroc=Sends(
+            SCALAR,
+            "AUROC on the client's validation rows, where it has several classes",
+            optional=True,
+            in_sum="rows",
+        ),
     )
     def evaluate(self, client: Client, model: Model) -> Named:
         """Measure the broadcast model on the client's validation rows."""
@@ -343,7 +401,7 @@ class FedAvg:
     def aggregate(self, replies: Replies) -> Aggregate:
         """The direction of this round, and the buffers' mean where they travel."""
         weights = replies.weights(self.params.weighting)
-        if "update" not in replies.sums:
+        if self.sent_update not in replies.sums:
             updates = self.updates(replies)
             ruled = (self.server or self).rule(updates, weights, self.combine(updates, weights))
             found = ruled if isinstance(ruled, Direction) else Direction(ruled)
@@ -352,15 +410,21 @@ class FedAvg:
             # The sum of the updates is all there is: no rule, no weights, and no diagnostics of single updates.
             found, cosines = Direction(self.mean_of_sum(replies)), {}
         diagnostics = {**found.diagnostics, **cosines}
-        buffers = weighted_mean(replies.stack("buffers"), replies.samples) if replies.has("buffers") else None
+        buffers = None
+        if "buffers" in replies.sums:
+            buffers = replies.mean("buffers").to(torch.get_default_dtype())
+        elif replies.has("buffers"):
+            buffers = weighted_mean(replies.stack("buffers"), replies.samples)
         if replies.shows("loss"):
             losses = torch.tensor([float(r.values["loss"]) for r in replies], dtype=torch.float64)
             diagnostics = {"loss": float(losses @ weights), **diagnostics}
+        elif "loss" in replies.sums:
+            diagnostics = {"loss": float(replies.mean("loss")), **diagnostics}
         return Aggregate(found.direction, buffers, diagnostics, found.notes)
 
     def mean_of_sum(self, replies: Replies) -> Tensor:
         """The mean of updates of which only the sum is seen."""
-        return (replies.sum("update") / len(replies)).to(torch.get_default_dtype())
+        return replies.mean("update").to(torch.get_default_dtype())
 
     def updates(self, replies: Replies) -> Tensor:
         """The cohort's descent steps, one row per client."""

@@ -59,7 +59,8 @@ class FedCiR(FedAvg):
         "λ_align suits small models; the paper's, for 512 features, is 5e-7 to 1e-6",
     )
     supports: ClassVar[Supports] = Supports(
-        regression=No("imagines the features of each class, and a regression task has no classes")
+        regression=No("imagines the features of each class, and a regression task has no classes"),
+        secure_sums=No("trains its generator on each client's head, and a sum has none of them"),
     )
     representation: ClassVar[Literal["plain", "gaussian"]] = "gaussian"
     penalty_weight: ClassVar[str | tuple[str, ...] | None] = ("lambda_reg", "lambda_align")

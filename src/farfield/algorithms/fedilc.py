@@ -60,6 +60,7 @@ from farfield.models import Model, task_loss
 #: Why the weights of clients have no effect.
 SAME_WEIGHT = "the geometric mean gives all clients the same weight"
 NO_STATISTICS = No("takes one gradient per round and keeps no running statistics")
+NO_SINGLE_GRADIENTS = No("compares the clients' gradients entry by entry, and a sum has none of them")
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
 
 
@@ -79,7 +80,9 @@ class FedILC(FedAvg):
     )
     phases: ClassVar[tuple[str, ...]] = ("gradient",)
     single_step: ClassVar[bool] = True
-    supports: ClassVar[Supports] = Supports(norm_average=NO_STATISTICS, norm_local=NO_STATISTICS)
+    supports: ClassVar[Supports] = Supports(
+        norm_average=NO_STATISTICS, norm_local=NO_STATISTICS, secure_sums=NO_SINGLE_GRADIENTS
+    )
     #: Which mean of the clients' gradients is taken.
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "arithmetic"
 

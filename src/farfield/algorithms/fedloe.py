@@ -89,6 +89,7 @@ class FedLOE(FedAvg):
         mlp_head=No("cannot work with an mlp head: mixing heads is mixing predictions for linear heads only"),
         class_weights=No("fits its mixture of heads by the loss of all tuning rows alike"),
         rounds=AtLeast(2, "has two stages"),
+        secure_sums=No("mixes the clients' heads by single predictions, and a sum has none of them"),
     )
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"stage2": 0.0, "tuning": 0.0}
     #: Size and decay of φ's steps where nothing is set: table 5 of the paper, and the published configurations.

@@ -19,7 +19,7 @@ from torch import Tensor
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
-from farfield.algorithms.supports import Supports
+from farfield.algorithms.supports import No, Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation
 from farfield.federation.local_training import Local, train_client
@@ -37,6 +37,7 @@ class ERM(FedAvg):
     differences: ClassVar[tuple[str, ...]] = ("the raw data leaves every client: a reference, not a federated method",)
     not_composable: ClassVar[str] = "pools the data, so there are no clients' updates for a server rule"
     pooled: ClassVar[bool] = True
+    supports: ClassVar[Supports] = Supports(secure_sums=No("pools the rows in one place, so there is no sum"))
 
     class Params(FedAvg.Params):
         def idle(self) -> dict[str, str]:
@@ -55,7 +56,7 @@ class LocalOnly(FedAvg):
     differences: ClassVar[tuple[str, ...]] = ("models are sent for evaluation only and are never averaged",)
     not_composable: ClassVar[str] = "never aggregates, so there is nothing for a server rule to do"
     fedavg_with_one_client: ClassVar[bool] = True
-    supports: ClassVar[Supports] = Supports()
+    supports: ClassVar[Supports] = Supports(secure_sums=No("keeps one model per client, so there is no sum"))
     one_model: ClassVar[bool] = False
 
     class Params(FedAvg.Params):

@@ -57,6 +57,7 @@ ASPECTS: Mapping[str, tuple[str, str]] = {
     "adam": ("local Adam", "set optimizer=sgd"),
     "clip": ("clip", "omit clip"),
     "class_weights": ("class weights", "set class_weights=none"),
+    "secure_sums": ("secure sums", "omit secure_sums"),
     "clients": ("clients", "cut the domains into more clients with --clients, or draw a larger --cohort"),
     "rounds": ("rounds", "give more with --rounds"),
 }
@@ -66,6 +67,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "adam": lambda p: p.optimizer == "adam",
     "clip": lambda p: p.clip is not None,
     "class_weights": lambda p: p.class_weights != "none",
+    "secure_sums": lambda p: bool(p.secure_sums),
 }
 
 
@@ -91,6 +93,8 @@ class Supports:
     clip: Answer = True
     #: A local loss in which rare classes weigh more (class_weights=balanced).
     class_weights: Answer = True
+    #: A server that receives sums over the clients alone (secure_sums=true).
+    secure_sums: Answer = True
     #: The fewest clients in a cohort, and the fewest rounds.
     clients: AtLeast = AtLeast()
     rounds: AtLeast = AtLeast()

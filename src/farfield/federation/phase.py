@@ -57,6 +57,11 @@ class Sends:
     #: Whether it is a change or a gradient, whose length an update step may limit.
     is_update: bool = False
     warning: str = ""
+    #: How it enters a secure sum where the server needs each client's otherwise: "sum" as it is, or multiplied by a
+    #: weight whose sum is sent too, so that the server has the weighted mean. The weight is "samples" (the client's
+    #: training rows), "weighting" (these, or 1, as the setting says), or another output of the phase by its name. Empty
+    #: where the server cannot do without each client's.
+    in_sum: str = ""
 
     def __post_init__(self) -> None:
         for size in self.dimensions:

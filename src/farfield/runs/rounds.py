@@ -26,7 +26,7 @@ from farfield.records.sealed import SITE
 from farfield.reproducibility.threads import one_thread
 from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
-from farfield.runs.validation_by_domain import validation_by_domain
+from farfield.runs.validation_by_domain import pooled_name, pooled_validation, validation_by_domain
 
 #: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
 VALIDATION_CLIENTS = 100
@@ -126,6 +126,8 @@ class Rounds:
         self.engines = [engine]
         self.validating = validation_clients(job.seed, validating, VALIDATION_CLIENTS)
         self.domains = {validating[c] for c in self.validating}
+        if algorithm.params.secure_sums:
+            self.domains = {pooled_name(len(self.validating), len(self.validating))}
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
         self.validation: float | None = None
@@ -257,7 +259,10 @@ class Rounds:
             self.fed.events.append(Event("not-evaluated", number, str(problem)))
             self._record_events()
             return {}
-        by_domain = validation_by_domain(replies, self.schedule.kind)
+        if self.algorithm.params.secure_sums:
+            by_domain = pooled_validation(replies, self.schedule.kind, len(self.validating))
+        else:
+            by_domain = validation_by_domain(replies, self.schedule.kind)
         self._record_events()
         if self._is_better(by_domain):
             assert self.validation is not None
