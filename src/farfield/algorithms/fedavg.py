@@ -252,6 +252,10 @@ class FedAvg:
         Override it only for what `supports` cannot say, and call the one of the base class.
         """
         self._refuse(self.limits().of_task(kind, spec, clients, self.rounds))
+        self.check_cohort(clients)
+
+    def check_cohort(self, clients: int) -> None:
+        """Refuse a number of clients in a round that is too small or too large for a secure sum (Misfit)."""
         least = self.params.secure_least or LEAST_CLIENTS
         if self.params.secure_sums and not least <= clients <= MOST_CLIENTS:
             raise Misfit(
@@ -372,9 +376,7 @@ class FedAvg:
         accuracy=Sends(SCALAR, "accuracy on the client's validation rows", in_sum="rows"),
         rows=Sends(SCALAR, "number of validation rows", in_sum="sum"),
         class_rows=Sends("classes", "validation rows of each class", optional=True, in_sum="sum"),
-        class_loss=Sends(
-            "classes", "summed loss on the validation rows of each class", optional=True, in_sum="sum"
-        ),
+        class_loss=Sends("classes", "summed loss on the validation rows of each class", optional=True, in_sum="sum"),
         class_correct=Sends(
             "classes", "correctly classified validation rows of each class", optional=True, in_sum="sum"
         ),

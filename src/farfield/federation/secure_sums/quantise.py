@@ -1,7 +1,7 @@
 """Numbers as whole multiples of a fixed step, so that their sum is exact and the same in any order.
 
-A number v is sent as round(v / step), ties to even. With n numbers the sum of the integers, times the step, differs from
-the sum of the numbers by at most n · step / 2. A number beyond the range is refused, never cut. The sum of at most
+A number v is sent as round(v / step), ties to even. With n numbers the sum of the integers, times the step, differs
+from the sum of the numbers by at most n · step / 2. A number beyond the range is refused, never cut. The sum of at most
 `MOST_CLIENTS` integers fits into 64 bits with a sign, so it cannot overflow.
 """
 
@@ -57,6 +57,6 @@ class FixedPoint:
         return integers.to(torch.float64) * self.step
 
     def possible(self, integers: Tensor, clients: int) -> bool:
-        """Return whether integers can be the sum over so many clients. What masks leave behind cannot, but by chance."""
+        """Return whether integers can be the sum over so many clients; what masks leave behind cannot be by chance."""
         bound = clients * 2**BITS
         return bool(((integers >= -bound) & (integers <= bound)).all())

@@ -1,7 +1,7 @@
 """The server's side of a secure sum: it passes keys and sealed shares on, adds masked integers up, and unmasks the sum.
 
-The masks of two sites that both stay cancel. What is left are the staying sites' own masks, and the masks that they share
-with sites that left after sending shares; the shares that staying sites give are for exactly these.
+The masks of two sites that both stay cancel. What is left are the staying sites' own masks, and the masks that they
+share with sites that left after sending shares; the shares that staying sites give are for exactly these.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     Shamir. How to Share a Secret. Communications of the ACM 22(11), 1979.
 
-A secret of 32 bytes is the value at 0 of a random polynomial of degree `threshold` − 1 over the integers modulo a prime;
-share x is its value at x = 1, 2, …. The prime is the smallest above 2^256, so that every secret of 32 bytes fits.
+A secret of 32 bytes is the value at 0 of a random polynomial of degree `threshold` − 1 over the integers modulo a
+prime; share x is its value at x = 1, 2, …. The prime is the smallest above 2^256, so that every such secret fits.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 1. `advertise`: two new public keys.
 2. `share`: told who takes part, it splits its mask key and its own seed into shares, each sealed for one other site.
-3. `accept` and `mask`: told whose shares arrived, it sends its integers plus its own mask plus a mask with each of these.
+3. `accept` and `mask`: told whose shares arrived, it sends its integers plus its own mask plus a mask with each of
+   these.
 4. `unmask`: told whose integers arrived, it gives for each of these a share of its seed, and for each of the others a
    share of its mask key. Never both for one site: with both, the server could read that site's integers.
 
@@ -41,9 +42,7 @@ _ADVERTISED, _SHARED, _ACCEPTED, _MASKED = "advertised", "shared", "accepted", "
 class SiteSums:
     """The secure sums of one run at one site. At most one is under way."""
 
-    def __init__(
-        self, name: str, record: dict[str, Any], *, least: int, identity: Identity | None = None
-    ) -> None:
+    def __init__(self, name: str, record: dict[str, Any], *, least: int, identity: Identity | None = None) -> None:
         self.name, self.record, self._least, self._identity = name, record, least, identity
         self.record.setdefault("answered", {})
 

@@ -95,9 +95,7 @@ class SecureSum:
             numbers = self.fixed_point.numbers(total)
             sums[name] = Sum(numbers, numbers.to(torch.get_default_dtype()))
         return {
-            name: of
-            for name, of in sums.items()
-            if not name.endswith(_WEIGHT) or name.removesuffix(_WEIGHT) in sums
+            name: of for name, of in sums.items() if not name.endswith(_WEIGHT) or name.removesuffix(_WEIGHT) in sums
         }
 
 
@@ -125,7 +123,7 @@ def added_up(replies: Sequence[Named]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class VectorLayout:
-    """Where the integers of each output lie in one vector: the same for all clients, also for outputs that some omit."""
+    """Where the integers of each output lie in one vector: the same for all clients, whatever a client omits."""
 
     shapes: Mapping[str, tuple[int, ...]]
 

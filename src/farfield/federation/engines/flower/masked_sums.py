@@ -1,7 +1,7 @@
 """A secure sum over the engine's messages: four exchanges in the place of one, and the answers of a node to them.
 
-An exchange of a sum is a message of the phase that the sum is for, with a line about the sum in its header and a group of
-bytes. The third runs the phase; the others use no row of the node. `MaskedSum` is the server's side, `NodeSums` a
+An exchange of a sum is a message of the phase that the sum is for, with a line about the sum in its header and a group
+of bytes. The third runs the phase; the others use no row of the node. `MaskedSum` is the server's side, `NodeSums` a
 node's.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -89,13 +89,15 @@ class MaskedSum:
         """Run the phase on clients by number and name: an outcome for each, whose values are masked integers."""
         self._names = dict(names)
         keys = yield from self._advertise()
+        here: Collection[str] = keys
+        self._sum = ServerSum(self.id, keys, least=self.summing.least)
         try:
-            self._sum = ServerSum(self.id, keys, least=self.summing.least)
             self._sum.need(keys, "sent keys")
             sealed = yield from self._share(keys)
+            here = sealed
             self._sum.take_sealed(sealed)
         except SumFailed as problem:
-            yield from (Outcome(number, names[number], problem=str(problem)) for number in self._numbers(keys))
+            yield from (Outcome(number, names[number], problem=str(problem)) for number in self._numbers(here))
             return
         length = VectorLayout.of(self.sends, self.layout).length
         given = {
@@ -131,7 +133,8 @@ class MaskedSum:
             raise SumFailed("the masks do not cancel: a site gave a wrong share or wrong integers")
         return VectorLayout.of(self.sends, self.layout).named(integers)
 
-    def _advertise(self) -> Iterator[Outcome]:  # and returns the keys
+    def _advertise(self) -> Generator[Outcome, None, dict[str, PublicKeys]]:
+        """Collect public keys; yield the outcome of each client that has none."""
         keys: dict[str, PublicKeys] = {}
         expected = {"keys": (torch.uint8, (KEYS_BYTES,)), "signature": (torch.uint8, (-1,))}
         for outcome in self._exchange(self._stage(ADVERTISE, {}, expected), list(self._names)):
@@ -142,7 +145,8 @@ class MaskedSum:
                 yield outcome
         return keys
 
-    def _share(self, keys: Mapping[str, PublicKeys]) -> Iterator[Outcome]:  # and returns the sealed shares
+    def _share(self, keys: Mapping[str, PublicKeys]) -> Generator[Outcome, None, dict[str, dict[str, bytes]]]:
+        """Collect sealed shares by sender and receiver; yield the outcome of each client that has none."""
         listed = {name: [of.both.hex(), of.signature.hex()] for name, of in keys.items()}
         expected = {"sealed": (torch.uint8, (len(keys) - 1, SEALED_BYTES))}
         sealed: dict[str, dict[str, bytes]] = {}
@@ -225,6 +229,15 @@ class NodeSums:
         masked = self._sums.mask(str(json.loads(str(header[SUM]))["id"]), as_unsigned(vector.numpy()))
         self._store.save(self._run, self._sums.record)
         return {"masked": torch.from_numpy(masked.view("int64"))}
+
+
+def exchange_of(header: Mapping[str, Any]) -> str:
+    """Return which exchange of a secure sum a message is of, for a record; empty for any other message."""
+    try:
+        exchange = json.loads(str(header[SUM]))["exchange"]
+    except (KeyError, TypeError, ValueError):
+        return ""
+    return f", secure sum: {exchange}" if exchange in (ADVERTISE, SHARE, MASK, UNMASK) else ""
 
 
 def _digest(header: Mapping[str, Any], groups: Mapping[str, Named]) -> str:
