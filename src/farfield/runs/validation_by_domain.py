@@ -30,6 +30,7 @@ def pooled_validation(replies: Replies, kind: str, asked: int) -> dict[str, dict
         if replies.has("class_rows"):
             of_class, loss, correct = (replies.sum(name) for name in ("class_rows", "class_loss", "class_correct"))
             present = of_class > 0
+            figures["accuracy"] = float(correct.sum() / of_class.sum())  # of whole numbers, so without a rounding
             figures["balanced_accuracy"] = float((correct / of_class)[present].mean())
             figures["balanced_loss"] = float((loss / of_class)[present].mean())
         if replies.has("auroc"):
