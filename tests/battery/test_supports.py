@@ -31,6 +31,8 @@ class Case:
     model: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     label: Callable[[torch.Tensor], torch.Tensor] = lambda y: y
+    #: The fewest clients that the aspect itself needs.
+    clients: int = 2
 
 
 #: An example of each aspect but the two numbers.
@@ -48,6 +50,7 @@ CASES = {
     "class_weights": Case(settings={"class_weights": "balanced"}),
     "record_privacy": Case(settings={"privacy": "record", "clip": 1.0, "noise": 0.5}),
     "client_privacy": Case(settings={"privacy": "client", "clip": 1.0, "noise": 0.1, "weighting": "uniform"}),
+    "secure_sums": Case(settings={"secure_sums": True}, clients=3),
 }
 
 
@@ -113,9 +116,9 @@ def test_what_is_declared_as_supported_trains_and_the_rest_is_refused_with_the_d
     for aspect, case in CASES.items():
         answer = getattr(supports, aspect)
         if isinstance(answer, No):
-            _refused(name, case, max(clients, 2), max(rounds, 2), answer.reason)
+            _refused(name, case, max(clients, case.clients), max(rounds, 2), answer.reason)
         else:
-            _trains(make(name, **case.settings), case, max(clients, 2), max(rounds, 2))
+            _trains(make(name, **case.settings), case, max(clients, case.clients), max(rounds, 2))
     _trains(make(name), Case(), clients, rounds)
     if clients > 1:
         _refused(name, Case(), clients - 1, max(rounds, 2), supports.clients.reason)

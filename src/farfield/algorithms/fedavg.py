@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
@@ -49,6 +49,8 @@ from farfield.federation.phase import (
     phase,
 )
 from farfield.federation.reply_checks import LARGEST
+from farfield.federation.secure_sums.quantise import DEFAULT_RANGE, MOST_CLIENTS, FixedPoint
+from farfield.federation.secure_sums.summing_step import LEAST_CLIENTS, SecureSum
 from farfield.math import weighted_mean
 from farfield.models import Model, ModelSpec, ModelState, task_loss
 from farfield.privacy.client_level import ClipAndNoise, Withhold
@@ -60,8 +62,14 @@ _PAIR = ("penalty", "adjust")
 BOUND_FACTOR = 3.0
 #: A share of the rows; a mean or summed loss, of which none is negative; a number of rows.
 SHARE, LOSS, COUNT = (0.0, 1.0), (0.0, LARGEST), (0.0, float(1 << 53))
+#: What decides how the server half uses the replies.
+_SERVER_HOOKS = ("round", "aggregate", "updates", "combine", "rule")
 #: With more domains than this their cosines say nothing to a reader, and fill the records.
 MOST_COSINES = 20
+
+
+def _power_of_two(limit: float | None) -> float | None:
+    return limit if limit is None else FixedPoint(limit).limit
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,8 @@ class FedAvg:
     one_model: ClassVar[bool] = True
     #: Whether the hooks of a step work on a stack of clients too. Not inherited: each class says it for its own hooks.
     stackable: ClassVar[bool] = True
+    #: The output of the cohort's phase that is averaged into the direction.
+    sent_update: ClassVar[str] = "update"
     #: What the method works with, and why not with the rest; it is refused by this and listed with it.
     supports: ClassVar[Supports] = Supports(record_privacy=True, client_privacy=True)
     #: What kind of model the method needs; the model factory obliges.
@@ -159,6 +169,19 @@ class FedAvg:
         delta: float = parameter(
             1e-5, "δ of privacy, for which ε is told; keep it far below 1 / rows", fixed(), gt=0, lt=1
         )
+        # None and not false where it is off: the settings of a run from before it was there stay the same.
+        secure_sums: Annotated[bool | None, AfterValidator(lambda on: on or None)] = parameter(
+            None, "whether the server receives only sums over the clients; see docs/secure-sums.md", fixed()
+        )
+        secure_least: int | None = parameter(
+            None, f"fewest clients in a secure sum; None for {LEAST_CLIENTS}", fixed(), ge=LEAST_CLIENTS
+        )
+        secure_range: Annotated[float | None, AfterValidator(_power_of_two)] = parameter(
+            None,
+            f"largest number in a secure sum, a power of two, whose step is 2^-52 of it; None for {DEFAULT_RANGE:.0f}",
+            fixed(),
+            gt=0,
+        )
         server_optimizer: Literal["sgd", "adam", "yogi"] = parameter("sgd", "what applies the direction")
         server_lr: float = parameter(
             1.0, "η_g, global step size; 1 with sgd is plain averaging", log_range(1e-3, 2.0), gt=0
@@ -195,6 +218,9 @@ class FedAvg:
                 idle["momentum"] = "optimizer is adam, which has moments of its own"
             if self.bound != "median":
                 idle["bound_factor"] = "bound is not median"
+            if not self.secure_sums:
+                given = [name for name in ("secure_least", "secure_range") if getattr(self, name) is not None]
+                idle |= dict.fromkeys(given, "secure_sums is not set")
             if self.server_optimizer == "sgd":
                 idle |= dict.fromkeys(("server_beta2", "server_epsilon"), "server_optimizer is sgd")
             if self.server_optimizer != "adam":
@@ -222,6 +248,9 @@ class FedAvg:
                 record_privacy=No("does not say how much one row changes what it sends"),
                 client_privacy=No("does not say what of its replies gets noise"),
             )
+        if "supports" not in vars(cls) and any(name in vars(cls) for name in _SERVER_HOOKS):
+            # Not inherited either: a server half that reads single updates has none of them in a secure sum.
+            cls.supports = replace(cls.supports, secure_sums=No("does not say that its server half needs sums alone"))
         _check_hooks(cls)
 
     def __init__(self, params: Params | None = None, server: FedAvg | None = None, rounds: int | None = None) -> None:
@@ -233,6 +262,14 @@ class FedAvg:
         self._check_what_the_server_sees()
 
     def _check_what_the_server_sees(self) -> None:
+        if self.params.secure_sums:
+            self._refuse(self.limits().of_settings(self.params))
+            if self.server is not None:
+                raise Misfit(
+                    f"{self.server.name} needs each client's update, and with secure_sums the server receives only "
+                    "their sum; omit secure_sums"
+                )
+            return
         update = declared_phases(self).get("train", {}).get("update")
         if update is None or update.server_sees == "each":
             return
@@ -268,6 +305,16 @@ class FedAvg:
         """
         self._refuse(self.limits().of_task(kind, spec, clients, self.rounds))
         self._refuse(norm_in_privacy(self.params.privacy, spec.norm))
+        self.check_cohort(clients)
+
+    def check_cohort(self, clients: int) -> None:
+        """Refuse a number of clients in a round that is too small or too large for a secure sum (Misfit)."""
+        least = self.params.secure_least or LEAST_CLIENTS
+        if self.params.secure_sums and not least <= clients <= MOST_CLIENTS:
+            raise Misfit(
+                f"{self.name} with secure_sums needs {least} to {MOST_CLIENTS} clients in a cohort, not {clients}: "
+                "the sum of fewer reveals single clients; omit secure_sums"
+            )
 
     def check_server(self, clients: int) -> None:
         """As `check`, for the method as the server half of another: refuse a number of clients."""
@@ -294,9 +341,11 @@ class FedAvg:
     # The client half.
 
     @local_training(
-        update=Sends("parameters", "local parameters minus the broadcast ones", is_update=True),
-        loss=Sends(SCALAR, "mean training loss over the local steps"),
-        buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
+        update=Sends("parameters", "local parameters minus the broadcast ones", is_update=True, in_sum="weighting"),
+        loss=Sends(SCALAR, "mean training loss over the local steps", in_sum="weighting"),
+        buffers=Sends(
+            "buffers", "running statistics, where the norm policy averages them", optional=True, in_sum="samples"
+        ),
     )
     def train(self, client: Client, model: Model, **shared: Any) -> Named:
         """Train locally: the engine's loop, with the hooks below."""
@@ -323,9 +372,14 @@ class FedAvg:
     def update_steps(self) -> tuple[UpdateStep, ...]:
         """The steps that change a reply before it leaves the client, in order."""
         p = self.params
+        steps: list[UpdateStep] = []
         if p.privacy != "none":
-            return ((Withhold if p.privacy == "record" else ClipAndNoise)(p.clip, p.noise),)
-        return () if p.clip is None else (Clip(p.clip),)
+            steps.append((Withhold if p.privacy == "record" else ClipAndNoise)(p.clip, p.noise))
+        elif p.clip is not None:
+            steps.append(Clip(p.clip))
+        if p.secure_sums:
+            steps.append(SecureSum(p.weighting, p.secure_range or DEFAULT_RANGE, p.secure_least or LEAST_CLIENTS))
+        return tuple(steps)
 
     @property
     def bound(self) -> Bound | None:
@@ -415,16 +469,22 @@ class FedAvg:
         """Add the gradient of `penalty` to the flat gradient, in place."""
 
     @phase(
-        loss=Sends(SCALAR, "mean loss on the client's validation rows", range=LOSS),
-        accuracy=Sends(SCALAR, "accuracy on the client's validation rows", range=SHARE),
-        rows=Sends(SCALAR, "number of validation rows", range=COUNT),
-        class_rows=Sends("classes", "validation rows of each class", optional=True, range=COUNT),
-        class_loss=Sends("classes", "summed loss on the validation rows of each class", optional=True, range=LOSS),
+        loss=Sends(SCALAR, "mean loss on the client's validation rows", range=LOSS, in_sum="rows"),
+        accuracy=Sends(SCALAR, "accuracy on the client's validation rows", range=SHARE, in_sum="rows"),
+        rows=Sends(SCALAR, "number of validation rows", range=COUNT, in_sum="sum"),
+        class_rows=Sends("classes", "validation rows of each class", optional=True, range=COUNT, in_sum="sum"),
+        class_loss=Sends(
+            "classes", "summed loss on the validation rows of each class", optional=True, range=LOSS, in_sum="sum"
+        ),
         class_correct=Sends(
-            "classes", "correctly classified validation rows of each class", optional=True, range=COUNT
+            "classes", "correctly classified validation rows of each class", optional=True, range=COUNT, in_sum="sum"
         ),
         auroc=Sends(
-            SCALAR, "AUROC on the client's validation rows, where it has several classes", optional=True, range=SHARE
+            SCALAR,
+            "AUROC on the client's validation rows, where it has several classes",
+            optional=True,
+            range=SHARE,
+            in_sum="rows",
         ),
     )
     def evaluate(self, client: Client, model: Model) -> Named:
@@ -443,7 +503,7 @@ class FedAvg:
     def aggregate(self, replies: Replies) -> Aggregate:
         """The direction of this round, and the buffers' mean where they travel."""
         weights = replies.weights(self.params.weighting)
-        if "update" not in replies.sums:
+        if self.sent_update not in replies.sums:
             updates = self.updates(replies)
             ruled = (self.server or self).rule(updates, weights, self.combine(updates, weights))
             found = ruled if isinstance(ruled, Direction) else Direction(ruled)
@@ -452,15 +512,21 @@ class FedAvg:
             # The sum of the updates is all there is: no rule, no weights, and no diagnostics of single updates.
             found, cosines = Direction(self.mean_of_sum(replies)), {}
         diagnostics = {**found.diagnostics, **cosines}
-        buffers = weighted_mean(replies.stack("buffers"), replies.samples) if replies.has("buffers") else None
+        buffers = None
+        if "buffers" in replies.sums:
+            buffers = replies.mean("buffers").to(torch.get_default_dtype())
+        elif replies.has("buffers"):
+            buffers = weighted_mean(replies.stack("buffers"), replies.samples)
         if replies.shows("loss"):
             losses = torch.tensor([float(r.values["loss"]) for r in replies], dtype=torch.float64)
             diagnostics = {"loss": float(losses @ weights), **diagnostics}
+        elif "loss" in replies.sums:
+            diagnostics = {"loss": float(replies.mean("loss")), **diagnostics}
         return Aggregate(found.direction, buffers, diagnostics, found.notes)
 
     def mean_of_sum(self, replies: Replies) -> Tensor:
         """The mean of updates of which only the sum is seen."""
-        return (replies.sum("update") / len(replies)).to(torch.get_default_dtype())
+        return replies.mean("update").to(torch.get_default_dtype())
 
     def updates(self, replies: Replies) -> Tensor:
         """The cohort's descent steps, one row per client."""

@@ -62,6 +62,7 @@ class FedCiR(FedAvg):
         regression=No("imagines the features of each class, and a regression task has no classes"),
         record_privacy=No("trains on distances to Gaussians of whole classes, in which one row has no bounded part"),
         client_privacy=No("sends the heads and the classes of single clients, from which the server imagines features"),
+        secure_sums=No("trains its generator on each client's head, and a sum has none of them"),
     )
     representation: ClassVar[Literal["plain", "gaussian"]] = "gaussian"
     penalty_weight: ClassVar[str | tuple[str, ...] | None] = ("lambda_reg", "lambda_align")

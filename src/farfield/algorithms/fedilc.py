@@ -61,6 +61,7 @@ from farfield.models import Model, task_loss
 #: Why the weights of clients have no effect.
 SAME_WEIGHT = "the geometric mean gives all clients the same weight"
 NO_STATISTICS = No("takes one gradient per round and keeps no running statistics")
+NO_SINGLE_GRADIENTS = No("compares the clients' gradients entry by entry, and a sum has none of them")
 PAPER = "Zhu et al., FedILC: Weighted Geometric Mean and Invariant Gradient Covariance, 2022"
 
 
@@ -85,6 +86,7 @@ class FedILC(FedAvg):
         norm_local=NO_STATISTICS,
         record_privacy=No("takes variances and geometric means of gradients, in which one row has no bounded part"),
         client_privacy=No("takes geometric means of gradients, which noise turns into noise"),
+        secure_sums=NO_SINGLE_GRADIENTS,
     )
     #: Which mean of the clients' gradients is taken.
     over_clients: ClassVar[Literal["arithmetic", "geometric"]] = "arithmetic"

@@ -91,6 +91,7 @@ class FedLOE(FedAvg):
         record_privacy=No("sends predictions and labels of single tuning rows"),
         client_privacy=No("sends predictions and labels of single tuning rows"),
         rounds=AtLeast(2, "has two stages"),
+        secure_sums=No("mixes the clients' heads by single predictions, and a sum has none of them"),
     )
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"stage2": 0.0, "tuning": 0.0}
     #: Size and decay of φ's steps where nothing is set: table 5 of the paper, and the published configurations.

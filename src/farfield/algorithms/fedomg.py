@@ -25,6 +25,7 @@ from torch import Tensor
 from farfield.algorithms.fedavg import Direction, FedAvg
 from farfield.algorithms.parameters import linear_range, parameter
 from farfield.algorithms.registry import register
+from farfield.algorithms.supports import No, Supports
 from farfield.math import Matching, matching_direction
 
 
@@ -44,6 +45,9 @@ class FedOMG(FedAvg):
         "where the matched direction vanishes (a client that did not move), g_FL is taken and an event recorded",
     )
     server_half: ClassVar[frozenset[str]] = frozenset({"rule"})
+    supports: ClassVar[Supports] = Supports(
+        secure_sums=No("matches the clients' updates with one another, and a sum has none of them")
+    )
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"kappa": 0.0}
 
     class Params(FedAvg.Params):

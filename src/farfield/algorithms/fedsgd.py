@@ -40,6 +40,7 @@ class FedSGD(FedAvg):
     phases: ClassVar[tuple[str, ...]] = ("full_gradient",)
     single_step: ClassVar[bool] = True
     supports: ClassVar[Supports] = Supports(record_privacy=True, client_privacy=True)
+    sent_update: ClassVar[str] = "gradient"
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"batch_size": 0, "local_steps": 1}
 
     class Params(FedAvg.Params):
@@ -57,9 +58,13 @@ class FedSGD(FedAvg):
         return state.step(self.aggregate(gradients))
 
     @phase(
-        gradient=Sends("parameters", "gradient of the mean loss over all training rows", is_update=True),
-        loss=Sends(SCALAR, "mean training loss"),
-        buffers=Sends("buffers", "running statistics, where the norm policy averages them", optional=True),
+        gradient=Sends(
+            "parameters", "gradient of the mean loss over all training rows", is_update=True, in_sum="weighting"
+        ),
+        loss=Sends(SCALAR, "mean training loss", in_sum="weighting"),
+        buffers=Sends(
+            "buffers", "running statistics, where the norm policy averages them", optional=True, in_sum="samples"
+        ),
     )
     def full_gradient(self, client: Client, model: Model) -> Named:
         load_own_buffers(client, model)
@@ -84,3 +89,6 @@ class FedSGD(FedAvg):
 
     def updates(self, replies: Replies) -> Tensor:
         return replies.stack("gradient").mul_(-self.params.lr)
+
+    def mean_of_sum(self, replies: Replies) -> Tensor:
+        return (-self.params.lr * replies.mean("gradient")).to(torch.get_default_dtype())

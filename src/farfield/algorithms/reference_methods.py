@@ -38,7 +38,9 @@ class ERM(FedAvg):
     not_composable: ClassVar[str] = "pools the data, so there are no clients' updates for a server rule"
     pooled: ClassVar[bool] = True
     supports: ClassVar[Supports] = Supports(
-        record_privacy=True, client_privacy=No("has one client with the rows of all, so there is no client to hide")
+        record_privacy=True,
+        client_privacy=No("has one client with the rows of all, so there is no client to hide"),
+        secure_sums=No("pools the rows in one place, so there is no sum"),
     )
 
     class Params(FedAvg.Params):
@@ -61,6 +63,7 @@ class LocalOnly(FedAvg):
     supports: ClassVar[Supports] = Supports(
         record_privacy=No("sends whole models of single clients for evaluation, and is no federation to protect"),
         client_privacy=No("sends whole models of single clients for evaluation, and is no federation to protect"),
+        secure_sums=No("keeps one model per client, so there is no sum"),
     )
     one_model: ClassVar[bool] = False
 

@@ -59,6 +59,7 @@ ASPECTS: Mapping[str, tuple[str, str]] = {
     "class_weights": ("class weights", "set class_weights=none"),
     "record_privacy": ("privacy of rows", "set privacy=none, or use fedavg, fedprox, scaffold or fedsgd"),
     "client_privacy": ("privacy of clients", "set privacy=none, or use fedavg, fedprox, fediir or fedsgd"),
+    "secure_sums": ("secure sums", "omit secure_sums"),
     "clients": ("clients", "cut the domains into more clients with --clients, or draw a larger --cohort"),
     "rounds": ("rounds", "give more with --rounds"),
 }
@@ -70,6 +71,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "class_weights": lambda p: p.class_weights != "none",
     "record_privacy": lambda p: p.privacy == "record",
     "client_privacy": lambda p: p.privacy == "client",
+    "secure_sums": lambda p: bool(p.secure_sums),
 }
 
 
@@ -111,6 +113,8 @@ class Supports:
     #: says it when it is known how much one row, or one client, can change what leaves.
     record_privacy: Answer = No("has a local objective in which one row has no bounded part")
     client_privacy: Answer = No("sends what has no meaning with noise on it")
+    #: A server that receives sums over the clients alone (secure_sums=true).
+    secure_sums: Answer = True
     #: The fewest clients in a cohort, and the fewest rounds.
     clients: AtLeast = AtLeast()
     rounds: AtLeast = AtLeast()

@@ -192,7 +192,8 @@ def _check_method(federation: FederationFile) -> None:
     try:
         _check_augment(settings.pop("augment", None))
         found = sort_settings(settings, [name])
-        build(name, found.given[name], federation.rounds)
+        method = build(name, found.given[name], federation.rounds)
+        method.check_cohort(federation.cohort or federation.sites)
         _check_model(found.model)
     except (AlgorithmError, PlanError) as error:
         raise federation.refusal("set", str(error)) from None

@@ -34,6 +34,8 @@ from farfield.federation.outgoing_updates import restored
 from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.federation.reply_checks import STATE_DTYPES, largest_entry, nbytes
 from farfield.federation.reported_figures import RowsOfClients
+from farfield.federation.secure_sums.quantise import MOST_CLIENTS
+from farfield.federation.secure_sums.summing_step import SecureSum, added_up, summing_step
 from farfield.models import Layout, ModelState
 from farfield.reproducibility.randomness import generator
 
@@ -60,6 +62,8 @@ class Engine(ABC):
         self._round = 0
         self._cohort: tuple[int, ...] = ()
         self._sends: dict[str, Sends] = {}
+        #: The secure sum that the phase under way is for, if it is for one.
+        self._summing: SecureSum | None = None
         self._states = ClientStates()
         self.traffic = Traffic()
         self.events = EventList()
@@ -124,6 +128,10 @@ class Engine(ABC):
         """Return how many rows a client declared when it joined; None where nobody has to declare any."""
         return None
 
+    def _totals(self, accepted: Sequence[Outcome]) -> dict[str, Tensor]:
+        """Return the sums of the integers that clients sent for a secure sum."""
+        return added_up([outcome.values for outcome in accepted])
+
     # What all do.
 
     @property
@@ -181,7 +189,10 @@ class Engine(ABC):
 
     def map_over(self, clients: Sequence[int], phase: Callable[..., Named], model: ModelState) -> Replies:
         """Run a phase outside the round's cohort, on the clients named: how validation is measured."""
-        replies, problems = self._run(phase, model, {}, sorted(clients))
+        try:
+            replies, problems = self._run(phase, model, {}, sorted(clients))
+        except QuorumMissed as problem:  # too few for a secure sum
+            raise NobodyReplied(str(problem)) from problem
         if not replies:
             raise NobodyReplied(f"no client replied in phase '{phase.__name__}': {problems[0]}")
         return replies
@@ -190,7 +201,7 @@ class Engine(ABC):
         self, phase: Callable[..., Named], model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> tuple[Replies, list[str]]:
         name = phase.__name__
-        self._sends = declared_sends(phase)
+        self._sends, self._summing = declared_sends(phase), summing_step(phase)
         if not clients:
             raise FederationError(f"there is no client to run phase '{name}' on; begin the round with a cohort")
         for key, value in shared.items():
@@ -238,6 +249,8 @@ class Engine(ABC):
         cost.waiting_seconds = time.perf_counter() - started
         self.traffic.add(cost)
         accepted.sort(key=lambda outcome: outcome.client)
+        if self._summing is not None:
+            return self._summed_replies(self._summing, name, accepted, problems), problems
         self._bound(phase, accepted)
         self._measure(name, accepted)
         return self._replies(accepted), problems
@@ -258,6 +271,21 @@ class Engine(ABC):
             self.events.append(
                 Event("update-bounded", self._round, str(cut), client=cut.client, phase=phase.__name__)
             )
+
+    def _summed_replies(
+        self, summing: SecureSum, phase: str, accepted: Sequence[Outcome], problems: Sequence[str]
+    ) -> Replies:
+        """Return the secure sums over the replies, whose single values the server half never has."""
+        if not summing.least <= len(accepted) <= MOST_CLIENTS:
+            first = f", first problem: {problems[0]}" if problems else ""
+            raise QuorumMissed(
+                f"{len(accepted)} clients replied, and a secure sum is over {summing.least} to {MOST_CLIENTS} "
+                f"(phase '{phase}'{first})"
+            )
+        sums = summing.sums(self._totals(accepted))
+        hidden = Values(dict.fromkeys(self._sends, 0), self._sends)
+        replies = tuple(Reply(o.client, o.domain, o.samples, hidden, steps=o.steps) for o in accepted)
+        return Replies(replies, registered=self.clients, sums=sums)
 
     def _replies(self, accepted: Sequence[Outcome]) -> Replies:
         """Return the replies as the server half may see them: single values, or sums where only sums are declared."""

@@ -143,6 +143,11 @@ class Replies(Sequence[Reply]):
         of = self.sums[name] if name in self.sums else Sum.of([r.values[name] for r in self.replies])
         return of.in_own_dtype if own_dtype else of.total
 
+    def mean(self, name: str) -> Tensor:
+        """The weighted mean of a value that is seen only in sum, in float64: by its weights, or the same for all."""
+        weight = f"{name}.weight"
+        return self.sum(name) / (self.sum(weight) if weight in self.sums else len(self.replies))
+
     @property
     def steps(self) -> Tensor:
         """Local steps of each client in this phase, in float64."""

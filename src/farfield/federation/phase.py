@@ -64,6 +64,11 @@ class Sends:
     warning: str = ""
     #: The smallest and the largest value that an entry can have; None where only the limits of every reply hold.
     range: tuple[float, float] | None = None
+    #: How it enters a secure sum where the server needs each client's otherwise: "sum" as it is, or multiplied by a
+    #: weight whose sum is sent too, so that the server has the weighted mean. The weight is "samples" (the client's
+    #: training rows), "weighting" (these, or 1, as the setting says), or another output of the phase by its name. Empty
+    #: where the server cannot do without each client's.
+    in_sum: str = ""
 
     def __post_init__(self) -> None:
         for size in self.dimensions:

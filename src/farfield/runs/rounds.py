@@ -31,7 +31,7 @@ from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
 from farfield.runs.privacy_ledger import open_ledger
 from farfield.runs.sound_rounds import STEPPED_BACK, SoundRounds
-from farfield.runs.validation_by_domain import validation_by_domain
+from farfield.runs.validation_by_domain import pooled_name, pooled_validation, validation_by_domain
 
 #: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
 VALIDATION_CLIENTS = 100
@@ -139,6 +139,8 @@ class Rounds:
         self.domains = {validating[c] for c in self.validating}
         self._domain_of = dict(validating)
         self.sound = SoundRounds(algorithm, fed, fed.quorum, lambda client: validating.get(client, f"client {client}"))
+        if algorithm.params.secure_sums:
+            self.domains = {pooled_name(len(self.validating), len(self.validating))}
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
         self.validation: float | None = None
@@ -314,7 +316,10 @@ class Rounds:
         if self.privacy is not None:  # no validation figure leaves a client
             return {"validation": {}, **self._measured(state, number)}
         replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
-        by_domain = validation_by_domain(replies, self.schedule.kind)
+        if self.algorithm.params.secure_sums:
+            by_domain = pooled_validation(replies, self.schedule.kind, len(self.validating))
+        else:
+            by_domain = validation_by_domain(replies, self.schedule.kind)
         self._record_events()
         if self._is_better(by_domain):
             assert self.validation is not None

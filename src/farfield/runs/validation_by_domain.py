@@ -10,6 +10,34 @@ from torch import Tensor
 from farfield.federation.federation import Replies, Reply
 
 
+def pooled_name(replied: int, asked: int) -> str:
+    """Return the name under which validation by secure sums is recorded, in place of the domains' names."""
+    return f"all {asked} clients together" if replied == asked else f"{replied} of {asked} clients together"
+
+
+def pooled_validation(replies: Replies, kind: str, asked: int) -> dict[str, dict[str, float]]:
+    """Validation metrics over the rows of all clients together, where the server has sums alone.
+
+    The AUROC is the mean of the clients' own, weighted by their rows. A round in which a client did not reply has
+    another name, because its figures are of other rows.
+    """
+    rows = float(replies.sum("rows"))
+    if not rows:
+        return {}
+    figures = {"loss": float(replies.mean("loss")), "n": rows}
+    if kind != "regression":
+        figures["accuracy"] = float(replies.mean("accuracy"))
+        if replies.has("class_rows"):
+            of_class, loss, correct = (replies.sum(name) for name in ("class_rows", "class_loss", "class_correct"))
+            present = of_class > 0
+            figures["accuracy"] = float(correct.sum() / of_class.sum())  # of whole numbers, so without a rounding
+            figures["balanced_accuracy"] = float((correct / of_class)[present].mean())
+            figures["balanced_loss"] = float((loss / of_class)[present].mean())
+        if replies.has("auroc"):
+            figures["auroc"] = float(replies.mean("auroc"))
+    return {pooled_name(len(replies), asked): figures}
+
+
 def validation_by_domain(replies: Replies, kind: str) -> dict[str, dict[str, float]]:
     """Validation metrics of each source domain, over the rows of all its clients.
 

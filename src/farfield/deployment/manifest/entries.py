@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # for annotations alone: these import torch
     from farfield.models import Layout
 
 SCHEMA, STATISTICS, EVALUATION, REPLY = "schema", "statistics", "evaluation", "every reply"
-DIAGNOSIS = "diagnosis"
+DIAGNOSIS, SECURE_SUMS = "diagnosis", "secure sums"
 #: What `protocol.metrics` makes of a classification's rows, and of a regression's.
 CLASSIFICATION, REGRESSION = METRICS["classification"], METRICS["regression"]
 
@@ -83,6 +83,20 @@ def _count(sends: Sends, layout: Layout | None) -> int | None:
         return None
     sizes = [size for size in sends.sizes(layout) if size is not None]
     return prod(sizes) if len(sizes) == len(sends.dimensions) else None
+
+
+def secure_sum_entries() -> list[Entry]:
+    """Return what a site sends so that the server obtains sums and no single site's numbers."""
+    masked = "the numbers of a phase above as integers, plus random masks that only the sum over the sites is free of"
+    helped = (
+        "for each site that has stayed a share of its own mask, for each that has left a share of its key; never both"
+    )
+    return [
+        _entry(SECURE_SUMS, "keys", "64 bytes", "two public keys, new for every sum, and their signature"),
+        _entry(SECURE_SUMS, "sealed", "82 bytes a site", "shares of this site's masks, which only that site can read"),
+        _entry(SECURE_SUMS, "masked", "8 bytes a number", masked),
+        _entry(SECURE_SUMS, "shares", "33 bytes a site", helped),
+    ]
 
 
 def reply_entries(training: bool) -> list[Entry]:

@@ -26,6 +26,7 @@ from farfield.deployment.manifest.entries import (
     phase_entries,
     reply_entries,
     schema_entries,
+    secure_sum_entries,
     statistics_entries,
 )
 from farfield.errors import UserError
@@ -77,6 +78,7 @@ def make_manifest(federation: FederationFile, *, schema: SiteSchema, spec: Model
         layout, declared = _layout(client, spec), declared_phases(build(federation.algorithm, settings))
         for phase in (*client.phases, "evaluate"):
             entries += phase_entries(phase, declared[phase], layout)
+        entries += secure_sum_entries() if settings.get("secure_sums") else []
     else:
         entries += evaluation_entries(schema)
     return Manifest(

@@ -10,7 +10,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from farfield.deployment.manifest.entries import DIAGNOSIS, EVALUATION, REPLY, SCHEMA, STATISTICS, Entry
+from farfield.deployment.manifest.entries import (
+    DIAGNOSIS,
+    EVALUATION,
+    REPLY,
+    SCHEMA,
+    SECURE_SUMS,
+    STATISTICS,
+    Entry,
+)
 
 if TYPE_CHECKING:
     from farfield.deployment.manifest.manifest import Manifest
@@ -30,26 +38,26 @@ def render(manifest: Manifest) -> RenderableType:
     for exchange, entries in groupby(manifest.entries, key=lambda entry: entry.exchange):
         table.add_row(Text(exchange, style="bold"), "", "", Text(_when(exchange), style="italic"))
         for entry in entries:
-            _add(table, entry)
+            _add(table, entry, NUMBER_BYTES if _has_secure_sums(manifest) else TENSOR_BYTES)
     return Group(title, "", table, "", *(Text(sentence) for sentence in _sentences(manifest)))
 
 
-def _add(table: Table, entry: Entry) -> None:
+def _add(table: Table, entry: Entry, tensor_bytes: int = TENSOR_BYTES) -> None:
     needs = "each site's" if entry.server_sees == "each" else "the sum"
     meaning = f"{entry.meaning} (only now and then)" if entry.optional else entry.meaning
-    table.add_row(Text(f"  {entry.name}"), Text(size_of(entry)), needs, Text(meaning))
+    table.add_row(Text(f"  {entry.name}"), Text(size_of(entry, tensor_bytes)), needs, Text(meaning))
     if entry.warning:
         table.add_row("", "", "", Text(f"warning: {entry.warning}", style="bold red"))
 
 
-def size_of(entry: Entry) -> str:
+def size_of(entry: Entry, tensor_bytes: int = TENSOR_BYTES) -> str:
     """Return the size of an entry in words, with numbers and bytes if they say more."""
     if entry.numbers is None or entry.numbers == 1 or entry.size == f"{entry.numbers} numbers":
         return entry.size
     if entry.numbers == 0:
         return f"{entry.size}: none here"
     size = entry.numbers * (
-        TENSOR_BYTES if entry.exchange not in (SCHEMA, STATISTICS, DIAGNOSIS, EVALUATION) else NUMBER_BYTES
+        tensor_bytes if entry.exchange not in (SCHEMA, STATISTICS, DIAGNOSIS, EVALUATION) else NUMBER_BYTES
     )
     return f"{entry.size}: {entry.numbers:,} numbers, {_bytes(size)}"
 
@@ -60,12 +68,17 @@ def _bytes(count: int) -> str:
     return f"{count / 1e3:,.1f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"
 
 
+def _has_secure_sums(manifest: Manifest) -> bool:
+    return any(entry.exchange == SECURE_SUMS for entry in manifest.entries)
+
+
 def _when(exchange: str) -> str:
     return {
         SCHEMA: "once, before training",
         STATISTICS: "once, before training",
         DIAGNOSIS: "once, before training",
         EVALUATION: "after each round that is evaluated",
+        SECURE_SUMS: "for each of the sums above",
         REPLY: "with what is sent below",
         "evaluate": "after each round that is evaluated",
     }.get(exchange, "once a round")
@@ -78,7 +91,7 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
     phases = [
         exchange
         for exchange in dict.fromkeys(entry.exchange for entry in manifest.entries)
-        if exchange not in (SCHEMA, STATISTICS, DIAGNOSIS, REPLY)
+        if exchange not in (SCHEMA, STATISTICS, DIAGNOSIS, REPLY, SECURE_SUMS)
     ]
     sentences = [
         "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",
@@ -86,7 +99,12 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
         f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; again where a "
         "round failed or a run is started anew.",
     ]
-    if any(entry.server_sees == "sum" for entry in manifest.entries):
+    if _has_secure_sums(manifest):
+        sentences.append(
+            "Secure sums: of what the server needs in sum this site sends masked integers, which show nothing, and the "
+            "server obtains only the sum over the sites."
+        )
+    elif any(entry.server_sees == "sum" for entry in manifest.entries):
         sentences.append(
             "Where the server needs the sum it still receives each site's numbers, and adds them up itself."
         )

@@ -22,14 +22,18 @@ from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.site.deployed_site import DeployedSite
 from farfield.deployment.site.state_file import load_state, save_state, state_file
+from farfield.deployment.site.sums_file import SumsFolder
 from farfield.errors import UserError
 from farfield.federation.client_state import SiteState
+from farfield.federation.engines.flower.masked_sums import NodeSums, exchange_of
 from farfield.federation.engines.flower.node import MethodCache
 from farfield.federation.engines.flower.packing import pack, unpack
 from farfield.federation.engines.flower.respond import Responder
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
 from farfield.federation.refusal import Refused
+from farfield.federation.secure_sums.members import Identity
+from farfield.federation.secure_sums.summing_step import SecureSum
 from farfield.models import ModelState
 
 #: What a server reads about anything that goes wrong at a site, other than a refusal.
@@ -38,10 +42,13 @@ FAILED = "it failed at the site, whose own output says why"
 NOTICES = ("finished", "failed", "turned-away")
 
 
-def make_app(site: DeployedSite, folder: Path) -> ClientApp:
-    """Return an app that answers for this site and keeps its state and its records in the folder."""
+def make_app(site: DeployedSite, folder: Path, identity: Identity | None = None) -> ClientApp:
+    """Return an app that answers for this site and keeps its state and its records in the folder.
+
+    With an `identity` the site takes part in secure sums only with sites whose keys it knows.
+    """
     app, activity = ClientApp(), ActivityLog(folder)
-    responder = SiteResponder(site, folder, activity)
+    responder = SiteResponder(site, folder, activity, identity)
 
     @app.query("farfield")
     def run_phase(message: Message, context: Context) -> Message:
@@ -75,9 +82,18 @@ def make_app(site: DeployedSite, folder: Path) -> ClientApp:
 class SiteResponder(Responder):
     """Runs phases on a site's rows. The state stays in a file at the site, and so does the reason of a failure."""
 
-    def __init__(self, site: DeployedSite, folder: Path, activity: ActivityLog) -> None:
+    def __init__(
+        self, site: DeployedSite, folder: Path, activity: ActivityLog, identity: Identity | None = None
+    ) -> None:
         super().__init__(site, MethodCache(build))
-        self._folder, self._activity = folder, activity
+        self._folder, self._activity, self._identity = folder, activity, identity
+        self._name = site.name
+
+    def open_sums(self, assignment: Assignment, name: str, summing: SecureSum) -> NodeSums:
+        if name != self._name:
+            raise Refused(f"this is site '{self._name}', and the message is for '{name}'")
+        store = SumsFolder(self._folder)
+        return NodeSums(store, name, assignment.run, least=summing.least, identity=self._identity)
 
     @contextlib.contextmanager
     def held_state(self, run: str) -> Iterator[SiteState]:
@@ -94,7 +110,7 @@ class SiteResponder(Responder):
     def record(self, header: Mapping[str, Any], outcome: Outcome, bytes_sent: int) -> None:
         self._activity.add(
             "refused" if outcome.problem else "phase",
-            outcome.problem or str(header.get("phase")),
+            outcome.problem or f"{header.get('phase')}{exchange_of(header)}",
             detail=outcome.detail,
             round=header.get("round"),
             phase=header.get("phase"),

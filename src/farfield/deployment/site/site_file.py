@@ -7,6 +7,7 @@ drop = ["id"]               # tables: columns to leave out
 categorical = ["ward"]      # tables: columns of numbers or texts that are codes of categories
 group = "patient"           # tables: rows of one value train together or validate together; no feature
 validation = 0.1            # share of the rows kept for validation
+peers = "peers"             # a folder with the other sites' .pub files: secure sums with these sites alone
 role = "train"              # or "evaluate": never trains, is only measured
 # in place of data: a domain of a registered task, from this machine's data folder
 # task = "rotated-digits"
@@ -69,6 +70,8 @@ class SiteFile(BaseModel):
     domain: str | None = None
     validation: Annotated[float | Literal["official"], BeforeValidator(_share)] = 0.1
     role: Literal["train", "evaluate"] = "train"
+    #: A folder with the public keys of the sites with which this one takes part in secure sums; see `peer_keys`.
+    peers: str | None = None
 
     @property
     def data_path(self) -> Path:

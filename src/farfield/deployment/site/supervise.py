@@ -143,7 +143,8 @@ def join(
             file.write(secrets.token_bytes(32))
         runtime = folder / site_process.RUNTIME
         runtime.unlink(missing_ok=True)
-        write_json(folder / site_process.SETTINGS, {"site": str(site.resolve()), "secret": str(secret)})
+        key = None if credentials.key is None else str(credentials.key.resolve())
+        write_json(folder / site_process.SETTINGS, {"site": str(site.resolve()), "secret": str(secret), "key": key})
         activity = ActivityLog(folder)
         activity.skip_existing()
         env = environment(home)

@@ -34,9 +34,12 @@ def main(folder: Path, extend: Callable[[ClientApp], ClientApp] = lambda app: ap
     from farfield.deployment.manifest.approval import load_approval
     from farfield.deployment.site.client_app import make_app
     from farfield.deployment.site.deployed_site import open_deployed_site
+    from farfield.deployment.site.peer_keys import load_identity
 
     site = open_deployed_site(Path(settings["site"]), load_approval(folder))
-    executor = ForkExecutor(extend(make_app(site, folder)))
+    key = settings.get("key")
+    identity = load_identity(site.data.site, Path(key) if key else None)
+    executor = ForkExecutor(extend(make_app(site, folder, identity)))
     if not callable(getattr(superexec, "get_executor", None)):  # else Flower's own would run what the server sent
         raise RuntimeError("this version of Flower has no 'get_executor' to replace")
     superexec.get_executor = lambda *_, **__: executor  # type: ignore[attr-defined]

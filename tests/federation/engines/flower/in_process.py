@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,11 +16,13 @@ from farfield.algorithms import FedAvg, State, build
 from farfield.federation.client import Client
 from farfield.federation.client_state import SiteState
 from farfield.federation.engines.flower.engine import FlowerFederation, Node
+from farfield.federation.engines.flower.masked_sums import NodeSums
 from farfield.federation.engines.flower.node import MethodCache
 from farfield.federation.engines.flower.packing import pack, unpack
 from farfield.federation.engines.flower.respond import Responder
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.population import Population
+from farfield.federation.secure_sums.summing_step import SecureSum
 from farfield.models import ModelSpec, build_model
 from farfield.reproducibility.threads import one_thread
 from farfield.tasks.task import Domain
@@ -48,6 +51,16 @@ class ToyResponder(Responder):
     def __init__(self, site: Any, methods: MethodCache) -> None:
         super().__init__(site, methods)
         self.state = SiteState()
+        self.sums: dict[str, dict[str, Any]] = {}
+
+    def open_sums(self, assignment: Assignment, name: str, summing: SecureSum) -> NodeSums:
+        return NodeSums(self, name, assignment.run, least=summing.least)
+
+    def load(self, run: str) -> dict[str, Any]:
+        return json.loads(json.dumps(self.sums.get(run, {})))  # type: ignore[no-any-return]
+
+    def save(self, run: str, record: Mapping[str, Any]) -> None:
+        self.sums[run] = json.loads(json.dumps(record))
 
     @contextlib.contextmanager
     def held_state(self, run: str) -> Iterator[SiteState]:

@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from flwr.app import Error, Message, RecordDict
+from torch import Tensor
 
 from farfield.federation.engine import NO_REPLY, Engine
+from farfield.federation.engines.flower.masked_sums import SUM, MaskedSum, Stage
 from farfield.federation.engines.flower.packing import BadMessage, PackedGroups, pack, pack_groups, unpack
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
-from farfield.federation.federation import Event
+from farfield.federation.federation import Event, QuorumMissed
+from farfield.federation.phase import Named
 from farfield.federation.reply_checks import fault, state_fault
+from farfield.federation.secure_sums.server_session import SumFailed
 from farfield.models import Layout, ModelState
 
 #: All phases go by one message type; the header says which one it is.
@@ -78,6 +82,8 @@ class FlowerFederation(Engine):
         self._travelling, self._at_once, self._grace = travelling, at_once, grace
         #: Used only if the states travel.
         self._attempt = ""
+        #: The secure sum under way, between the clients' masked integers and the sum.
+        self._masked_sum: MaskedSum | None = None
         #: By client the mark of its last message, until the reply is accepted.
         self._sent: dict[int, str] = {}
 
@@ -111,7 +117,29 @@ class FlowerFederation(Engine):
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
         broadcast = pack_groups({"model": {"parameters": model.parameters, "buffers": model.buffers}, "shared": shared})
-        messages = [self._message(phase, broadcast, number) for number in clients]
+        # Where the states travel, all clients are on one machine, and their integers need no masks.
+        if self._summing is not None and not self._travelling:
+            self._masked_sum = MaskedSum(self._ask, self._summing, self._sends, self._layout, phase)
+            yield from self._masked_sum.outcomes(broadcast, {n: self._nodes[n].client for n in clients})
+            return
+        yield from self._ask(phase, broadcast, clients)
+
+    def _totals(self, accepted: Sequence[Outcome]) -> dict[str, Tensor]:
+        if self._masked_sum is None:
+            return super()._totals(accepted)
+        masked_sum, self._masked_sum = self._masked_sum, None
+        try:
+            return masked_sum.totals(accepted)
+        except SumFailed as problem:
+            raise QuorumMissed(f"the secure sum of phase '{masked_sum.phase}' failed: {problem}") from problem
+        finally:
+            self.traffic.add(masked_sum.traffic)
+
+    def _ask(
+        self, phase: str, broadcast: PackedGroups, clients: Sequence[int], stage: Stage | None = None
+    ) -> Iterator[Outcome]:
+        """Send a message to each of these clients: an outcome for each, in any order."""
+        messages = [self._message(phase, broadcast, number, stage) for number in clients]
         sent = set(self._grid.push_messages(messages))
         waiting: dict[str, int] = {}
         for message, number in zip(messages, clients, strict=True):
@@ -126,7 +154,7 @@ class FlowerFederation(Engine):
             replies = list(self._grid.pull_messages(list(waiting)))
             for reply in replies:
                 if reply.metadata.reply_to_message_id in waiting:
-                    yield self._outcome(reply, waiting.pop(reply.metadata.reply_to_message_id), phase)
+                    yield self._outcome(reply, waiting.pop(reply.metadata.reply_to_message_id), phase, stage)
                 else:
                     self.events.append(Event("reply-dropped", self._round, UNEXPECTED_REPLY, phase=phase))
             if until is not None and time.monotonic() >= until:
@@ -145,8 +173,9 @@ class FlowerFederation(Engine):
         turns = -(-nodes // self._at_once) if self._at_once is not None else 1
         return time.monotonic() + self._deadline * turns + self._grace
 
-    def _message(self, phase: str, broadcast: PackedGroups, number: int) -> Message:
-        own = {"state": self._states.of(number).current} if self._travelling else {}
+    def _message(self, phase: str, broadcast: PackedGroups, number: int, stage: Stage | None) -> Message:
+        own: dict[str, Named] = {"state": self._states.of(number).current} if self._travelling else {}
+        own |= {SUM: stage.own.get(number, {})} if stage is not None else {}
         header = {
             **self._expected(phase, number),
             "skipped": sorted(self.skipped),
@@ -154,8 +183,10 @@ class FlowerFederation(Engine):
             "mark": uuid.uuid4().hex,
             "accepted": self.accepted.get(number, ""),
             "assignment": self._assignment.model_dump_json(),
+            **({} if stage is None else {SUM: stage.header}),
         }
-        self._sent[number] = str(header["mark"])
+        if stage is None or stage.runs_phase:
+            self._sent[number] = str(header["mark"])
         return Message(pack(header, broadcast, own), self._nodes[number].id, MESSAGE, group_id=str(self._round))
 
     def _expected(self, phase: str, number: int) -> dict[str, Any]:
@@ -168,7 +199,7 @@ class FlowerFederation(Engine):
             "client": self._nodes[number].client,
         }
 
-    def _outcome(self, reply: Message, number: int, phase: str) -> Outcome:
+    def _outcome(self, reply: Message, number: int, phase: str, stage: Stage | None) -> Outcome:
         if reply.has_error():
             return self._lost(number, f"its node failed: {_reason(reply.error)}", reply.error.reason or "")
         try:
@@ -180,7 +211,8 @@ class FlowerFederation(Engine):
             problem = str(header["problem"])[:LONGEST_TEXT] or None
             values = groups.get("values", {})
             # The node has checked this too, but a server does not rely on it.
-            problem = problem or fault(values, self._sends, self._layout) or state_fault(groups.get("state", {}))
+            found = stage.fault(values) if stage is not None else fault(values, self._sends, self._layout)
+            problem = problem or found or state_fault(groups.get("state", {}))
             return Outcome(
                 client=number,
                 domain=self._nodes[number].domain,

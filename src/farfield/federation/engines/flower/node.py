@@ -17,13 +17,18 @@ from torch import Tensor
 from farfield.errors import UserError
 from farfield.federation.client import Client
 from farfield.federation.client_state import SiteState
+from farfield.federation.engines.flower.masked_sums import NodeSums
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome, run_phase
+from farfield.federation.phase import declared_sends
 from farfield.federation.refusal import Refused
+from farfield.federation.secure_sums.summing_step import SecureSum, summing_step
 from farfield.models import Model, ModelState, build_model
 from farfield.reproducibility.threads import one_thread
 
 Build = Callable[[str, Mapping[str, Any], int], Any]
+#: Opens what a node remembers of the secure sums of a run, for the client of that name.
+OpenSums = Callable[[Assignment, str, SecureSum], NodeSums]
 
 
 class Site(Protocol):
@@ -61,9 +66,11 @@ def run_requested_phase(
     site: Site,
     methods: MethodCache,
     held: SiteState,
+    open_sums: OpenSums | None = None,
 ) -> Outcome:
     """Run the phase that a message asks for, and stage what it leaves behind in `held`, unless the state travels.
 
+    With `open_sums`, a phase that is for a secure sum is answered by the exchanges of one, and never otherwise.
     Never raises for what a client or a server did wrong: the outcome says it.
     """
     started = time.perf_counter()
@@ -73,6 +80,13 @@ def run_requested_phase(
         phase, round, attempt = str(header["phase"]), int(header["round"]), str(header["attempt"])
         site.allow(assignment, phase, round)  # before anything that the server names is built
         algorithm, model = methods.get(assignment)
+        sums = None
+        summing = summing_step(getattr(algorithm, phase, None))
+        if summing is not None and open_sums is not None:
+            sums = open_sums(assignment, name, summing)
+            answer = sums.before_phase(header, groups)
+            if answer is not None:
+                return Outcome(client=-1, domain="", values=answer, seconds=time.perf_counter() - started)
         travelling = bool(header["travelling"])
         skipped = frozenset(int(number) for number in header["skipped"])
         accepted = str(header.get("accepted", ""))
@@ -81,6 +95,9 @@ def run_requested_phase(
         with one_thread(), torch.random.fork_rng(devices=[]):
             broadcast = ModelState(**groups["model"])
             outcome = run_phase(algorithm, phase, model, broadcast, client, groups["shared"])
+        if outcome.problem is None and sums is not None:
+            sends = declared_sends(getattr(algorithm, phase))
+            outcome.values = sums.masked(header, outcome.values, sends, model.layout)
         if outcome.problem is None and not travelling:
             held.stage(round, attempt, outcome.state, str(header.get("mark", "")))
             outcome.state = {}

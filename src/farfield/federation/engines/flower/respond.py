@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import Message
 
 from farfield.federation.client_state import SiteState
-from farfield.federation.engines.flower.node import MethodCache, Site, run_requested_phase
+from farfield.federation.engines.flower.node import MethodCache, OpenSums, Site, run_requested_phase
 from farfield.federation.engines.flower.packing import pack, packed_bytes, unpack
 from farfield.federation.execution import Outcome
 
@@ -24,11 +24,14 @@ class Responder:
     def __init__(self, site: Site, methods: MethodCache) -> None:
         self._site, self._methods = site, methods
 
+    #: How this node takes part in secure sums; None where it sends its integers without masks, as in a simulation.
+    open_sums: OpenSums | None = None
+
     def respond(self, message: Message) -> Message:
         """Return the reply to a message. Raises BadMessage for an unreadable one, which Flower makes an error reply."""
         header, groups = unpack(message.content)
         with self.held_state(str(header.get("run", ""))) as held:
-            outcome = run_requested_phase(header, groups, self._site, self._methods, held)
+            outcome = run_requested_phase(header, groups, self._site, self._methods, held, self.open_sums)
         sent = self.disclosed(outcome)
         content = pack(_reply_header(header, sent), {"values": sent.values, "state": sent.state})
         self.record(header, outcome, packed_bytes(content))

@@ -1,0 +1,85 @@
+"""Item 8 under secure sums: of a site's update, from which rows can be computed, the server has only noise.
+
+The attack on single updates is in the test of item 8 without secure sums. It starts from the gradient or the update of
+one site. Here a server keeps every byte that it receives, and looks for that update in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from farfield.algorithms import build
+from farfield.federation.engines.flower.packing import unpack
+from farfield.federation.federation import QuorumMissed
+from tests.federation.engines.flower.in_process import over_grid
+from tests.toy import domains, federation, initial
+
+pytest.importorskip("flwr")
+SETTINGS = {"lr": 1.0, "secure_sums": True}
+
+
+def update_of(client: int, settings: dict[str, Any]) -> torch.Tensor:
+    """The gradient that one client sends where the server sees each."""
+    algorithm = build("fedsgd", {**settings, "secure_sums": None})
+    with federation(algorithm, domains(4)) as fed:
+        fed.begin(1, range(4))
+        replies = fed.map(algorithm.full_gradient, initial().state())
+    return replies[client].values["gradient"].double() * replies[client].samples  # type: ignore[no-any-return]
+
+
+def test_no_message_to_the_server_has_anything_to_do_with_a_single_update() -> None:
+    algorithm = build("fedsgd", SETTINGS)
+    fed, grid = over_grid("fedsgd", algorithm, domains(4), travelling=False)
+    fed.begin(1, range(4))
+    total = fed.map(algorithm.full_gradient, initial().state()).sum("gradient")
+    update = update_of(0, SETTINGS)
+    assert float(torch.corrcoef(torch.stack([total, update]))[0, 1]) > 0.8  # the look below would find it
+    masked = {}
+    for reply in grid.received:
+        header, groups = unpack(reply.content)
+        assert set(groups["values"]) <= {"keys", "signature", "sealed", "masked", "shares"}
+        assert groups["state"] == {}
+        if "masked" in groups["values"]:
+            masked[header["client"]] = groups["values"]["masked"][: len(update)]
+    assert set(masked) == {"0", "1", "2", "3"}
+    # Every sum of masked vectors but the one over all: the masks of those that are missing are left in it.
+    for count in (1, 2, 3):
+        for some in itertools.combinations(masked, count):
+            looks = sum(masked[name] for name in some)
+            assert isinstance(looks, torch.Tensor)
+            seen = looks.double()
+            assert float(seen.abs().median()) > 2.0**60  # updates here are below 2^35 steps
+            assert abs(float(torch.corrcoef(torch.stack([seen, update]))[0, 1])) < 0.7
+
+
+def test_asking_again_with_one_site_fewer_does_not_give_the_difference() -> None:
+    """The attack on sums: with and without a site, in the same round and for the same weights."""
+    algorithm = build("fedsgd", SETTINGS)
+    fed, _ = over_grid("fedsgd", algorithm, domains(4), travelling=False)
+    fed.begin(1, range(4))
+    first = fed.map(algorithm.full_gradient, initial().state()).sum("gradient")
+    for others in ([0, 1, 2], [1, 2, 3]):
+        fed.begin(1, range(4))
+        with pytest.raises(QuorumMissed):
+            fed.map(algorithm.full_gradient, initial().state(), among=others)
+    assert "or one for other sites, in round 1, phase 'full_gradient'" in fed.events[-1].message
+    # The same question for the same sites gives the same sum, and nothing new.
+    fed.begin(1, range(4))
+    assert torch.equal(fed.map(algorithm.full_gradient, initial().state()).sum("gradient"), first)
+
+
+def test_chosen_weights_and_repeats_of_a_round_are_refused() -> None:
+    algorithm = build("fedsgd", SETTINGS)
+    fed, _ = over_grid("fedsgd", algorithm, domains(4), travelling=False)
+    fed.begin(1, range(4))
+    fed.map(algorithm.full_gradient, initial().state())
+    chosen = initial().state()
+    chosen.parameters.mul_(0.5)
+    fed.begin(1, range(4))
+    with pytest.raises(QuorumMissed):
+        fed.map(algorithm.full_gradient, chosen)
+    assert "has answered another question" in fed.events[-1].message
