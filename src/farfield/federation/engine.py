@@ -76,7 +76,7 @@ class Engine(ABC):
         #: By output of this round and by client the size of the largest entry: whose reply is out of all proportion.
         self.largest: dict[tuple[str, str], dict[int, float]] = {}
         #: What clients have said of their numbers of rows, to hold later replies against.
-        self._rows = RowsOfClients()
+        self._reported_rows = RowsOfClients()
         #: Called with the phase, how many clients have answered and how many were asked: a sign of life within a round.
         self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
         #: Called with the round, the phase and the clients before these are asked: whatever they send is then counted.
@@ -219,7 +219,7 @@ class Engine(ABC):
         for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
             self.asking = self.asking.heard(outcome.client)
             self.heard(name, done, len(clients))
-            self._rows.check(phase, outcome, self.rows_of(outcome.client), self._round)
+            self._reported_rows.check(phase, outcome, self.rows_of(outcome.client), self._round)
             if outcome.samples:
                 self.told_rows[outcome.client] = outcome.samples
             cost.local_steps += outcome.steps
