@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.fuzz import targets_archives, targets_folders, targets_images, targets_messages, targets_small, targets_tables
+from tests.fuzz import (
+    targets_archives,
+    targets_folders,
+    targets_images,
+    targets_messages,
+    targets_small,
+    targets_tables,
+)
 from tests.fuzz.target import TARGETS
 
 __all__ = [
