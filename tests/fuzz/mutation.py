@@ -88,7 +88,11 @@ def mutate_bytes(data: bytes, chance: random.Random) -> bytes:
     if what == 7:
         length = chance.choice((1, 2, 4, 8))
         value = chance.choice((0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**63, 2**64 - 1))
-        return data[:place] + (value % 256**length).to_bytes(length, chance.choice(("little", "big"))) + data[place + length :]
+        return (
+            data[:place]
+            + (value % 256**length).to_bytes(length, chance.choice(("little", "big")))
+            + data[place + length :]
+        )
     return data[:place] + bytes(chance.randrange(256) for _ in range(1 + chance.randrange(8))) + data[place:]
 
 
@@ -116,7 +120,9 @@ def mutate_value(value: Any, chance: random.Random) -> Any:
     elif isinstance(holder, list):
         holder.insert(key, copy.deepcopy(chance.choice(VALUES)))
     elif isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
-        holder[key] = chance.choice((-holder[key], holder[key] + 1, holder[key] * 1000, str(holder[key]), float(holder[key])))
+        holder[key] = chance.choice(
+            (-holder[key], holder[key] + 1, holder[key] * 1000, str(holder[key]), float(holder[key]))
+        )
     else:
         holder[key] = [holder[key]]
     return value

@@ -134,7 +134,10 @@ def replay(name: str, file: Path) -> None:
 
 def table(outcomes: list[Outcome]) -> str:
     """Return the figures as a table in Markdown."""
-    lines = ["| target | inputs | refused in words | failures | seconds | peak MB | MB above the start |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| target | inputs | refused in words | failures | seconds | peak MB | MB above the start |",
+        "|---|---|---|---|---|---|---|",
+    ]
     whole = Outcome("all")
     for of in outcomes:
         lines.append(
@@ -157,7 +160,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--engine", choices=("both", "guided", "random"), default="both")
-    parser.add_argument("--short", action="store_true", help="the short form: the number of inputs that each target names")
+    parser.add_argument(
+        "--short", action="store_true", help="the short form: the number of inputs that each target names"
+    )
     parser.add_argument("--keep", type=Path, default=Path("fuzz-failures"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--replay", type=Path)

@@ -114,7 +114,7 @@ def watching_a_bench_folder(folder: Path) -> tuple[Sequence[Seed], Consume]:
         path.unlink()
 
     def watch() -> None:
-        json.dumps(FolderView(used).state(), allow_nan=False)
+        json.loads(FolderView(used).state())
 
     return _changing(base, used, watch)
 

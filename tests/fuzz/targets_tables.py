@@ -25,7 +25,9 @@ def rows_of_a_table(rows: int = 24) -> str:
         gap = "" if number % 7 == 0 else f"{chance.gauss(60, 9):.1f}"
         seen = f"20{10 + number % 10}-0{1 + number % 9}-11"
         word = chance.choice(("stable", "worse", "n/a"))
-        lines.append(f"{gap},{chance.choice('abc')},{seen},{word},{chance.choice(('yes', 'no'))},{number % 5},{hospital},{number % 2}")
+        lines.append(
+            f"{gap},{chance.choice('abc')},{seen},{word},{chance.choice(('yes', 'no'))},{number % 5},{hospital},{number % 2}"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -52,7 +54,9 @@ def csv_tables(folder: Path) -> tuple[Sequence[Seed], Consume]:
 
     text = rows_of_a_table()
     short = "x,hospital,died\n1,a,0\n2,a,1\n1,b,1\n3,b,0\n"
-    numbers = "x;y;hospital;died\n" + "".join(f"{n},5;{n};{'ab'[n % 2]};{n / 3:.2f}\n".replace(".", ",") for n in range(12))
+    numbers = "x;y;hospital;died\n" + "".join(
+        f"{n},5;{n};{'ab'[n % 2]};{n / 3:.2f}\n".replace(".", ",") for n in range(12)
+    )
     return [
         Seed(text.encode(), "csv", b"c"),
         Seed(text.replace(",", "\t").encode(), "bytes", b"t"),
@@ -92,7 +96,13 @@ def csv_cells(folder: Path) -> tuple[Sequence[Seed], Consume]:
         numbers = pd.to_numeric(series, errors="coerce")
         found_type(numbers)
 
-    columns = ("1\n2\n3.5\n\n7", "1,5\n2,5\n1.234,5\n", "12 kg\n<5\n70kg", "2021-03-04\n4.3.2021\n3/4/21", "a\nb\nNA\n1")
+    columns = (
+        "1\n2\n3.5\n\n7",
+        "1,5\n2,5\n1.234,5\n",
+        "12 kg\n<5\n70kg",
+        "2021-03-04\n4.3.2021\n3/4/21",
+        "a\nb\nNA\n1",
+    )
     return [Seed(of.encode(), "csv") for of in columns], consume
 
 

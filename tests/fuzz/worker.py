@@ -85,7 +85,9 @@ def _peak() -> int:
 def _place(error: BaseException) -> str:
     """Name a failure by its class and the last line of Farfield's own code in it."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f"{frame.filename.split('/farfield/')[-1]}:{frame.lineno}" for frame in frames if "/farfield/" in frame.filename]
+    own = [
+        f"{frame.filename.split('/farfield/')[-1]}:{frame.lineno}" for frame in frames if "/farfield/" in frame.filename
+    ]
     return f"{type(error).__name__} at {own[-1] if own else 'the target itself'}"
 
 

@@ -137,7 +137,7 @@ def read_federation(path: Path | str) -> FederationFile:
         ) from None
     except OSError as error:
         raise FederationFileError(f"the federation file '{path}' cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError, OverflowError) as error:  # TOML that is wrong, not UTF-8, or nested too deeply
         raise FederationFileError(f"the federation file '{path}' is not TOML: {error}") from None
     for key in ("path", "settings"):
         if key in content:

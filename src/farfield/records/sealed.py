@@ -12,11 +12,11 @@ import json
 import time
 import zlib
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from farfield.records.atomic import append_row, read_rows
+from farfield.records.checksums import UNREADABLE
 
 SEALED = "target.sealed.jsonl"
 LOOKS = "looks.jsonl"
@@ -24,6 +24,10 @@ LOOKS = "looks.jsonl"
 SITE = "site"
 #: What sealed text begins with. Older records have none: they are in base 85, which takes ten times as long to read.
 BASE_64 = "b64:"
+#: Bytes under one seal, at most: of a round's metrics, and of the figures of a site.
+LARGEST_METRICS, LARGEST_SITE = 64 * 2**10, 32 * 2**20
+#: Metrics of one round, at most.
+MOST_METRICS = 500
 
 
 def append_sealed(run: Path, round: int, metrics: Mapping[str, Any], domain: str | None = None) -> None:
@@ -45,9 +49,9 @@ def open_sealed(run: Path, domain: str | None = None) -> list[tuple[int, dict[st
     """
     opened = []
     for row in read_rows(run / SEALED):
-        with suppress(ValueError, KeyError, TypeError, zlib.error):
-            if row.get("domain") == domain:
-                opened.append((int(row["round"]), _unseal(row["sealed"])))
+        metrics = _unseal(row.get("sealed"), LARGEST_METRICS) if row.get("domain") == domain else None
+        if _is_round(row.get("round")) and _are_metrics(metrics):
+            opened.append((row["round"], metrics))
     return opened
 
 
@@ -55,20 +59,47 @@ def open_sites(run: Path, rounds: Collection[int], domain: str | None = None) ->
     """The figures of the held-out site in these rounds, where they were recorded. For the report only, as above."""
     opened = {}
     for row in read_rows(run / SEALED):
-        with suppress(ValueError, KeyError, TypeError, zlib.error):
-            if row.get("domain") == domain and row["round"] in rounds:
-                opened[int(row["round"])] = _unseal(row[SITE])
+        round = row.get("round")
+        if row.get("domain") == domain and _is_round(round) and round in rounds:
+            site = _unseal(row.get(SITE), LARGEST_SITE)
+            if isinstance(site, dict):
+                opened[round] = site
     return opened
+
+
+def _is_round(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_metrics(value: Any) -> bool:
+    """Whether these are figures by name, each a number or nothing, and not more than any run has."""
+    return (
+        isinstance(value, dict)
+        and len(value) <= MOST_METRICS
+        and all(of is None or (isinstance(of, int | float) and not isinstance(of, bool)) for of in value.values())
+    )
 
 
 def _seal(values: Mapping[str, Any]) -> str:
     return BASE_64 + base64.b64encode(zlib.compress(json.dumps(dict(values)).encode())).decode()
 
 
-def _unseal(text: str) -> Any:
-    if text.startswith(BASE_64):
-        return json.loads(zlib.decompress(base64.b64decode(text[len(BASE_64) :])))
-    return json.loads(zlib.decompress(base64.b85decode(text)))
+def _unseal(text: Any, largest: int) -> Any:
+    """Return what is under a seal; None for what is damaged, or larger than anything that a run seals.
+
+    A megabyte can unpack to a gigabyte, so no more than `largest` bytes are ever unpacked.
+    """
+    if not isinstance(text, str):
+        return None
+    try:
+        packed = base64.b64decode(text[len(BASE_64) :]) if text.startswith(BASE_64) else base64.b85decode(text)
+        unpacking = zlib.decompressobj()
+        data = unpacking.decompress(packed, largest)
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            return None
+        return json.loads(data)
+    except (zlib.error, *UNREADABLE):
+        return None
 
 
 def count_look(sweep: Path, purpose: str) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.records.atomic import read_rows
+from farfield.records.shapes import is_trial
 
 TUNING = "tuning"
 TRIALS = "trials.jsonl"
@@ -28,8 +29,8 @@ def read_trials(bench: Path, label: str | None = None) -> list[dict[str, Any]]:
     found: dict[tuple[str, str, int], dict[str, Any]] = {}
     for path in sorted((bench / TUNING).glob(f"*/*/{TRIALS}")):
         for row in read_rows(path):
-            if label is None or row.get("algorithm") == label:
-                found[row["algorithm"], row["held_out"] or "", row["number"]] = row
+            if is_trial(row) and (label is None or row["algorithm"] == label):
+                found[row["algorithm"], row.get("held_out") or "", row["number"]] = row
     return [found[key] for key in sorted(found)]
 
 

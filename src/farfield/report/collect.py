@@ -14,13 +14,22 @@ from typing import Any
 
 from farfield.diagnose.data_summary import DataSummary
 from farfield.protocol.leading_metric import AUTO, metric_named
-from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle
+from farfield.protocol.selection import RULES, InnerRow, SourceRow, TargetRow, choose, choose_oracle, rule_named
 from farfield.records import RecordsError, RunFolder, read_config
 from farfield.records.atomic import broken_rows, read_rows
 from farfield.records.bench_folder import BENCH, COMMANDS, DATA, FAILURE, PREPARATION, format_of
 from farfield.records.checked_files import read_checked_json
-from farfield.records.run_files import ROUNDS
+from farfield.records.run_files import CONFIG, RESULT, ROUNDS
 from farfield.records.sealed import SEALED, count_look, open_sealed, open_sites
+from farfield.records.shapes import (
+    check_config,
+    check_plan,
+    check_result,
+    is_event,
+    is_round_row,
+    is_site,
+    within_bounds,
+)
 from farfield.report.completeness import Completeness, completeness
 from farfield.report.source_figures import in_label_units, source_figures
 
@@ -88,7 +97,10 @@ def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
         run = RunFolder(path)
         try:
             config, result = run.config, run.result
-        except (RecordsError, ValueError) as error:
+            check_config(config, path / CONFIG)
+            if result is not None:
+                check_result(result, path / RESULT)
+        except (RecordsError, OSError) as error:
             damaged.append(f"the run in '{path.relative_to(folder)}' cannot be read and is left out: {error}")
             continue
         stray = _not_of(plan, config)
@@ -103,23 +115,29 @@ def collect(folder: Path, purpose: str, metric: str | None = None) -> Sweep:
                 failures += [{**identity, "held_out": domain, "error": why} for domain in group]
             continue
         found += 1
-        events += [{**identity, "held_out": fold, **event} for event in run.events()]
+        events += [{**event, **identity, "held_out": fold} for event in run.events() if is_event(event)]
         if result is None or result["rounds"] < rounds_of.get(identity["algorithm"], 0):
             failures += [{**identity, "held_out": domain, "error": _failure(path)} for domain in group]
             continue
-        rounds = _rounds(plan, run)
-        broken = sum(broken_rows(path / name) for name in (ROUNDS, SEALED))
+        try:
+            rounds = _rounds(plan, run)
+        except RecordsError as error:
+            damaged.append(f"the run in '{path.relative_to(folder)}' cannot be read and is left out: {error}")
+            continue
+        broken = sum(broken_rows(path / name) for name in (ROUNDS, SEALED)) + len(run.rounds()) - len(rounds)
         if broken:
             what = "1 line" if broken == 1 else f"{broken} lines"
             damaged.append(f"{what} of the records in '{path.relative_to(folder)}' cannot be read: rounds are missing")
         for domain in group:
             of = {**identity, "held_out": domain}
-            curve = Curve(**of, rounds=rounds, target=open_sealed(path, domain if len(group) > 1 else None))
+            target = [(n, within_bounds(found)) for n, found in open_sealed(path, domain if len(group) > 1 else None)]
+            curve = Curve(**of, rounds=rounds, target=target)
             curves.append(curve)
             try:
                 selection = _select(plan, curve, path)
                 chosen = {of_rule["round"] for of_rule in selection.values()}
-                sites = open_sites(path, chosen, domain if len(group) > 1 else None)
+                opened = open_sites(path, chosen, domain if len(group) > 1 else None)
+                sites = {number: site for number, site in opened.items() if is_site(site)}
                 for of_rule in selection.values():
                     of_rule["site"] = sites.get(of_rule["round"])
             except ValueError as error:  # a run that diverged has no round to choose
@@ -142,12 +160,24 @@ def _plan(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     Before format 3 accuracy led (of a regression the loss), and the rule 'source-validation' chose by it.
     """
     number = format_of(plan, folder)
+    for name in ("algorithms",) * (number == 1) + ("rules", "kind") * (number < 3) + ("variants",) * (number > 1):
+        if name not in plan:
+            raise RecordsError(f"'{folder / BENCH}' is damaged: it has no '{name}'")
+    if number < 3 and not all(isinstance(plan.get(name, []), list) for name in ("algorithms", "rules")):
+        raise RecordsError(f"'{folder / BENCH}' is damaged: its algorithms and its rules are lists of names")
     if number == 1:
         plan = {**plan, "variants": [{"label": n, "method": n, "settings": {}} for n in plan["algorithms"]]}
     if number < 3:
         rules = ["source-accuracy" if rule == "source-validation" else rule for rule in plan["rules"]]
         metric = "loss" if plan["kind"] == "regression" else "accuracy"
         plan = {**plan, "rules": rules, "metric": metric, "metric_reason": "older versions led with it"}
+    check_plan(plan, folder / BENCH)
+    try:
+        for rule in plan["rules"]:
+            rule_named(rule)
+        metric_named(plan["kind"], plan["metric"])
+    except ValueError as error:
+        raise RecordsError(f"'{folder / BENCH}' is damaged: {error}") from error
     return {"tuned": {}, **plan, "algorithms": [variant["label"] for variant in plan["variants"]]}
 
 
@@ -219,13 +249,24 @@ def _is_private(plan: Mapping[str, Any], curve: Curve) -> bool:
 
 def _rounds(plan: dict[str, Any], run: RunFolder) -> list[dict[str, Any]]:
     """Return the rows of a run's rounds; a regression's validation is in the units of the labels."""
-    rows = run.rounds()
+    rows = [_bounded(row) for row in run.rounds() if is_round_row(row)]
     if plan["kind"] != "regression":
         return rows
     scale = _label_scale(run.path / PREPARATION)
     return [
         {**row, "validation": in_label_units(row["validation"], scale)} if "validation" in row else row for row in rows
     ]
+
+
+def _bounded(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of a round without figures that nothing can be computed with."""
+    own = {name: within_bounds(row[name]) for name in ("diagnostics", "inner") if name in row}
+    nested = {
+        name: {domain: within_bounds(figures) for domain, figures in row[name].items()}
+        for name in ("validation", "inner_domains")
+        if name in row
+    }
+    return {**row, **within_bounds({"loss": row.get("loss")}), **own, **nested}
 
 
 def _label_scale(preparation: Path) -> float:
@@ -254,7 +295,7 @@ def _inner_rows(path: Path) -> dict[str, list[InnerRow]]:
         # While rounds are added, an inner run can have fewer than the run beside it.
         if whole is None or result is None or result["rounds"] < whole["rounds"]:
             raise ValueError("inner runs are missing, so 'leave-one-domain-out' cannot choose")
-        for row in run.rounds():
+        for row in map(_bounded, filter(is_round_row, run.rounds())):
             alone = {run.config["inner"]: row["inner"]} if "inner" in row else {}
             for domain, metrics in (alone | row.get("inner_domains", {})).items():
                 inner.setdefault(domain, []).append(InnerRow(row["round"], _numbers(metrics)))

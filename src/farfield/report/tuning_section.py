@@ -6,6 +6,7 @@ from typing import Any
 
 from farfield.protocol.metrics import METRICS
 from farfield.records.atomic import read_rows
+from farfield.records.shapes import is_trial
 from farfield.report.collect import Sweep
 from farfield.report.formats import MISSING, metric_label, metric_value, number, public, settings_text
 from farfield.report.grid import Cell, Column, Grid
@@ -19,7 +20,7 @@ def trials_of(sweep: Sweep) -> list[dict[str, Any]]:
     found: dict[tuple[str, str, int], dict[str, Any]] = {}
     for path in sorted((sweep.folder / "tuning").rglob("trials.jsonl")):
         for row in read_rows(path):
-            if isinstance(row, dict) and "algorithm" in row and "number" in row:
+            if is_trial(row):
                 found[row["algorithm"], row.get("held_out") or "", row["number"]] = row
     return [found[key] for key in sorted(found)]
 

@@ -16,6 +16,7 @@ from farfield.errors import UserError
 from farfield.models import ModelSpec
 from farfield.tasks.images.image_set import SUFFIXES, ImageInput
 from farfield.tasks.images.new_images import find_files, read_arrays, read_files
+from farfield.tasks.unpacking import array_names, load_npy, load_npz
 from farfield.tasks.user_data.bag_of_words import FittedWords
 from farfield.tasks.user_data.columns import encode_numbers
 from farfield.tasks.user_data.preparation import FittedTable
@@ -123,12 +124,12 @@ def load_array(path: Path) -> Tensor:
     """The numbers of a .npy, .npz (array 'x') or .csv file."""
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                if "x" not in arrays:
-                    raise ExamplesError(f"'{path}' has no array 'x'; it has {', '.join(arrays) or 'none'}")
-                values = arrays["x"]
+            arrays = load_npz(path, ("x",))
+            if "x" not in arrays:
+                raise ExamplesError(f"'{path}' has no array 'x'; it has {', '.join(array_names(path)) or 'none'}")
+            values = arrays["x"]
         elif path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
+            values = load_npy(path)
         elif path.suffix == ".csv":
             values = _read_csv(path)
         else:
@@ -136,7 +137,7 @@ def load_array(path: Path) -> Tensor:
         return torch.as_tensor(values)
     except UserError:
         raise
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OverflowError, RuntimeError, OSError) as error:
         raise ExamplesError(f"'{path}' cannot be read as numbers: {error}") from error
 
 

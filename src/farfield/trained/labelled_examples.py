@@ -16,6 +16,7 @@ from torch import Tensor
 from farfield.models import ModelSpec
 from farfield.tasks.images.image_set import ImageInput
 from farfield.tasks.images.layouts import LEVELS, SPLITS
+from farfield.tasks.unpacking import array_names, load_npy, load_npz
 from farfield.tasks.user_data.bag_of_words import FittedWords
 from farfield.tasks.user_data.columns import as_levels, as_text, encode, encode_unlabelled, is_code
 from farfield.tasks.user_data.preparation import Column, FittedTable
@@ -181,25 +182,16 @@ def _domains(frame: DataFrame, domain: str | None) -> Texts:
 
 
 def _names(path: Path) -> Mapping[str, Any] | Sequence[str]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return list(arrays)
-    except (ValueError, OSError) as error:
-        raise ExamplesError(f"'{path}' cannot be read: {error}") from error
+    return array_names(path)
 
 
 def _load(path: Path, name: str | None) -> NDArray[Any]:
     """The array `name` of a .npz file, or the one of a .npy file."""
     if not path.exists():
         raise ExamplesError(f"there is no file '{path}'")
-    try:
-        if name is None:
-            loaded: NDArray[Any] = np.load(path, allow_pickle=False)
-            return loaded
-        with np.load(path, allow_pickle=False) as arrays:
-            if name not in arrays:
-                raise ExamplesError(f"'{path}' has no array '{name}'; it has {', '.join(arrays) or 'none'}")
-            chosen: NDArray[Any] = arrays[name]
-            return chosen
-    except (ValueError, OSError) as error:
-        raise ExamplesError(f"'{path}' cannot be read: {error}") from error
+    if name is None:
+        return load_npy(path)
+    arrays = load_npz(path, (name,))
+    if name not in arrays:
+        raise ExamplesError(f"'{path}' has no array '{name}'; it has {', '.join(array_names(path)) or 'none'}")
+    return arrays[name]

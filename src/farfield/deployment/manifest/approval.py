@@ -57,7 +57,7 @@ def load_approval(folder: Path) -> Manifest:
         known = content["digest"]
     except FileNotFoundError:
         raise ApprovalError(f"nothing is approved in '{folder}'; show the manifest and approve it first") from None
-    except (ValueError, KeyError, TypeError, ValidationError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError, ValidationError):
         raise ApprovalError(f"the approval '{path}' cannot be read; approve the manifest again") from None
     if known != manifest.digest:
         raise ApprovalError(f"the approval '{path}' was changed after it was given; approve the manifest again")

@@ -141,15 +141,11 @@ def _open_table(site: SiteFile, path: Path) -> SiteData:
 
 
 def _open_arrays(site: SiteFile, path: Path) -> SiteData:
-    import numpy as np
-
+    from farfield.tasks.unpacking import load_npz
     from farfield.tasks.user_data.arrays import array_domain
 
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            given = {name: held[name] for name in ("x", "y") if name in held}
-    except (ValueError, OSError, EOFError) as error:
-        raise site.refusal("data", f"'{path.name}' cannot be read as arrays: {error}") from None
+    with _about(site, "data"):
+        given = load_npz(path, ("x", "y"))
     for name in ("x", "y"):
         if name not in given:
             raise site.refusal("data", f"'{path.name}' holds no array '{name}'; it needs x and y")

@@ -95,7 +95,7 @@ def read_site(path: Path | str) -> SiteFile:
         ) from None
     except OSError as error:
         raise SiteFileError(f"the site file '{path}' cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError, OverflowError) as error:  # TOML that is wrong, not UTF-8, or nested too deeply
         raise SiteFileError(f"the site file '{path}' is not TOML: {error}") from None
     if "domain" in content:
         content.setdefault("name", content["domain"])

@@ -14,6 +14,7 @@ from typing import Any
 from farfield.protocol.folds import inner_units
 from farfield.records import RunFolder
 from farfield.records.atomic import append_row, read_rows
+from farfield.records.shapes import is_trial
 from farfield.records.tuning_trials import TRIALS
 from farfield.runs.engines import LocalEngine
 from farfield.runs.job import Job, study_folder
@@ -45,7 +46,7 @@ class Study:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the recorded trials in order."""
-        found = {row["number"]: row for row in read_rows(self.file)}
+        found = {row["number"]: row for row in read_rows(self.file) if is_trial(row)}
         return [found[number] for number in sorted(found)]
 
     def waiting(self) -> list[tuple[int, dict[str, Any]]]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import shutil
-import tarfile
-import zipfile
-import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from farfield.errors import UserError
 from farfield.tasks.data_folder.checksums import sums, write_record
@@ -17,6 +14,7 @@ from farfield.tasks.data_folder.downloading import DownloadFailed, NoSpace, Prog
 from farfield.tasks.data_folder.hub import fetch_from_hub
 from farfield.tasks.data_folder.importing import Imported, check_free, settle
 from farfield.tasks.data_folder.store import VARIABLE, data_folder
+from farfield.tasks.unpacking import UNPACKING_ERRORS, PackedError, unpack_tar, unpack_zip
 
 
 class CannotFetch(UserError):
@@ -112,19 +110,14 @@ def _link(path: Path, to: Path) -> None:
 
 def _unpack(file: RemoteFile, archive: Path, to: Path) -> None:
     """The wanted members, by their last name: folders inside an archive are of no use here, and may lead astray."""
+    unpack = unpack_zip if file.unpack == "zip" else unpack_tar
     try:
-        if file.unpack == "zip":
-            with zipfile.ZipFile(archive) as zipped:
-                for name in fnmatch.filter(zipped.namelist(), file.members):
-                    with zipped.open(name) as source, open(to / PurePosixPath(name).name, "wb") as out:
-                        shutil.copyfileobj(source, out)
-            return
-        with tarfile.open(archive) as tarred:
-            for member in tarred:
-                content = tarred.extractfile(member) if member.isfile() else None
-                if content is not None and fnmatch.fnmatch(member.name, file.members):
-                    with content, open(to / PurePosixPath(member.name).name, "wb") as out:
-                        shutil.copyfileobj(content, out)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+        unpack(archive, to, lambda name: fnmatch.fnmatch(name, file.members))
+    except PackedError:
+        archive.unlink(missing_ok=True)
+        raise
+    except UNPACKING_ERRORS as error:
+        if isinstance(error, OSError) and error.errno is not None:  # a disk, not the archive
+            raise
         archive.unlink(missing_ok=True)
         raise DownloadFailed(f"{file.url} is no whole {file.unpack} archive ({error}); it is removed") from error

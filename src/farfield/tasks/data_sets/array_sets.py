@@ -15,7 +15,6 @@ The Python version of CIFAR is made of pickles, which can run any code when they
 from __future__ import annotations
 
 import gzip
-import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from farfield.errors import UserError
 from farfield.tasks.data_folder.store import locate, require
+from farfield.tasks.unpacking import PackedError, array_names, check_gzip, load_npz
 
 Bytes = NDArray[np.uint8]
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -114,22 +114,18 @@ def _size_notes(known: ArraySet, path: Path, arrays: Arrays) -> tuple[str, ...]:
 
 def _from_npz(path: Path) -> Arrays:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise DamagedData(f"'{path}' is one array, not an .npz with {', '.join(KEYS)}")
-            missing = [key for key in KEYS if key not in file.files]
-            if missing:
-                have = ", ".join(file.files) or "none"
-                raise DamagedData(f"'{path}' has no array '{missing[0]}'; it has {have}, and needs {', '.join(KEYS)}")
-            return Arrays(*(file[key] for key in KEYS))
-    except UserError:
-        raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        # Of what is no archive at all NumPy says that it may be a pickle, which nobody should try.
-        reason = "" if "unsafely" in str(error) else f" ({error})"
+        found = load_npz(path, KEYS)
+    except PackedError as error:
+        if path.read_bytes()[:6] == b"\x93NUMPY":
+            raise DamagedData(f"'{path}' is one array, not an .npz with {', '.join(KEYS)}") from error
         raise DamagedData(
-            f"'{path}' is cut short or no .npz file{reason}; get it again, see 'farfield data ls'"
+            f"'{path}' is cut short or no .npz file ({error}); get it again, see 'farfield data ls'"
         ) from error
+    missing = [key for key in KEYS if key not in found]
+    if missing:
+        have = ", ".join(array_names(path)) or "none"
+        raise DamagedData(f"'{path}' has no array '{missing[0]}'; it has {have}, and needs {', '.join(KEYS)}")
+    return Arrays(*(found[key] for key in KEYS))
 
 
 def _checked(known: ArraySet, path: Path, split: str, x: Bytes, y: NDArray[np.integer]) -> tuple[Bytes, Bytes]:
@@ -170,6 +166,8 @@ def find(folder: Path, *names: str) -> Path:
 def read_idx(path: Path) -> Bytes:
     """An array of bytes in the idx format: two zeros, type 8, the number of dimensions, sizes, then the values."""
     try:
+        if path.suffix == ".gz":
+            check_gzip(path)
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise DamagedData(f"'{path}' is cut short or not gzipped ({error}); get it again") from error

@@ -26,6 +26,7 @@ from farfield.tasks.images.layouts import list_folder
 from farfield.tasks.images.official_splits import with_official_split
 from farfield.tasks.registry import register
 from farfield.tasks.task import Domain, Task
+from farfield.tasks.unpacking import load_npz
 
 
 @dataclass(frozen=True)
@@ -221,14 +222,14 @@ def read_surf(path: Path) -> SurfWords:
     if path.is_dir():
         return _published_surf(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return SurfWords(
-                file["feature"],
-                file["label"],
-                file["domain"],
-                tuple(str(name) for name in file["domain_names"]),
-                tuple(str(name) for name in file["class_names"]),
-            )
+        file = load_npz(path)
+        return SurfWords(
+            file["feature"],
+            file["label"],
+            file["domain"],
+            tuple(str(name) for name in file["domain_names"]),
+            tuple(str(name) for name in file["class_names"]),
+        )
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ImageError(f"'{path}' is not the file of SURF features that was expected: {error}") from error
 

@@ -31,6 +31,7 @@ from farfield.tasks.images.cache import cached_array
 from farfield.tasks.images.image_set import ImageInput, ImageSet, in_order, progress_bar
 from farfield.tasks.images.pixels import HashedImages, read_chunk, refuse_broken
 from farfield.tasks.task import Domain, Task
+from farfield.tasks.unpacking import load_npz
 from farfield.tasks.user_data.folder import described, make_domains, official
 
 DEFAULT = "efficientnet-lite0"
@@ -241,8 +242,7 @@ def ready_path(name: str) -> Path:
 def ready_features(task: str, path: Path) -> Task:
     """Features that someone has computed: arrays feature, label, domain, class_names, domain_names (and split)."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: dict[str, Any] = {name: file[name] for name in file.files}
+        arrays: dict[str, Any] = load_npz(path)
         x = torch.from_numpy(arrays["feature"].astype(np.float32))
         y, domain = torch.from_numpy(arrays["label"].astype(np.int64)), arrays["domain"]
         domains = [str(name) for name in arrays["domain_names"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from numpy.typing import NDArray
 from farfield.errors import UserError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif"})
+#: Pictures with more pixels than this are refused before they are decoded: a file of kilobytes can hold gigabytes. What
+#: counts are the pixels to be decoded, so a JPEG that is shrunk while it is decoded may have more.
+MOST_PIXELS = 50_000_000
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -105,9 +109,18 @@ def decode(data: bytes, size: int) -> NDArray[np.uint8]:
     """The bytes of an image file as [3, size, size]: upright, RGB, squeezed to a square, smoothed while shrinking."""
     from PIL import Image, ImageOps
 
-    with Image.open(BytesIO(data)) as image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the bound below is ours
+        image = Image.open(BytesIO(data))
+    with image:
         # A JPEG can be decoded at a half, a quarter or an eighth at a fraction of the cost; other formats ignore it.
         image.draft("RGB", (size, size))
+        pixels = image.width * image.height
+        if pixels > MOST_PIXELS:
+            raise ImageError(
+                f"it has {pixels / 1e6:.0f} million pixels, and at most {MOST_PIXELS / 1e6:.0f} million are decoded; "
+                "save a smaller copy"
+            )
         upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith(("I", "F")):
             upright = Image.fromarray(_eight_bits(np.asarray(upright)))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farfield.errors import UserError
+from farfield.tasks.unpacking import UNPACKING_ERRORS, PackedError, check_gzip, check_parquet
 from farfield.tasks.user_data import workbook
 from farfield.tasks.user_data.text_cells import (
     CELLS,
@@ -177,17 +178,21 @@ def _parquet(path: Path) -> DataFrame:
     import pyarrow as pa
 
     try:
+        check_parquet(path)
         frame = pd.read_parquet(path)
         # A named index was a column before somebody made it the index, and may still be one as well.
         levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
         return frame.reset_index(level=levels) if levels else frame
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except UserError as error:
+        raise TableError(str(error)) from error
+    except (pa.ArrowException, *UNPACKING_ERRORS) as error:
         raise TableError(f"'{path.name}' is not a Parquet file that can be read: {_first_line(error)}") from error
 
 
 def _text(path: Path, texts: Sequence[str], encoding: str) -> DataFrame:
     import pandas as pd
 
+    _check_packed(path)
     sample = _sample(path, encoding)
     separator = _separator(path, sample)
     options: dict[str, Any] = {
@@ -233,6 +238,17 @@ def _text(path: Path, texts: Sequence[str], encoding: str) -> DataFrame:
         raise TableError(f"'{path.name}' cannot be read as a table: {_first_line(error)}") from error
     refuse_twice(f"'{path.name}'", filter(None, map(str.strip, header)))  # pandas has called the second 'age' 'age.1'
     return frame
+
+
+def _check_packed(path: Path) -> None:
+    """Refuse a gzipped table that unpacks to too much."""
+    if path.name.lower().endswith(".gz"):
+        try:
+            check_gzip(path)
+        except PackedError as error:
+            raise TableError(str(error)) from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise TableError(f"'{path.name}' cannot be unpacked: {error}") from error
 
 
 def _sample(path: Path, encoding: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farfield.errors import UserError
+from farfield.tasks.unpacking import check_workbook
 from farfield.tasks.user_data.text_cells import MISSING
 
 if TYPE_CHECKING:
@@ -33,15 +33,19 @@ def read_sheet(path: Path, sheet: str | None = None) -> tuple[DataFrame, list[st
             "CSV (UTF-8) and give that file"
         )
     import pandas as pd
-    from openpyxl.utils.exceptions import InvalidFileException
 
     try:
+        check_workbook(path)
         with pd.ExcelFile(path, engine="openpyxl") as book:
             names = [str(name) for name in book.sheet_names]
             if sheet is not None and sheet not in names:
                 raise WorkbookError(f"'{path.name}' has no sheet '{sheet}'; it has {', '.join(names)}")
             frame = pd.read_excel(book, sheet if sheet is not None else names[0], na_values=MISSING)
-    except (zipfile.BadZipFile, InvalidFileException, KeyError, OSError, TypeError) as error:
+    except UserError as error:
+        raise WorkbookError(str(error)) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # openpyxl raises whatever comes to the mind of the XML that it reads
         raise WorkbookError(f"'{path.name}' is not a workbook that can be read: {error}") from error
     frame.index = range(1, len(frame) + 1)
     frame = frame.dropna(how="all")
