@@ -63,6 +63,7 @@ def server(
 
     about = load_model(out).about
     kept = f"round {about['round']} of {result['rounds']}, source validation {about['source_validation']:.4f}"
+    _print_head(out)
     for sentence in loss_sentences(result.get("lost"), result.get("skipped_rounds")):
         output.print(f"[bold yellow]lost:[/] {escape(one_line(sentence))}", highlight=False, soft_wrap=True)
     output.print(
@@ -139,8 +140,18 @@ def client(
         check_server(asked, credentials, wait)
         with _EndedBySignals(), DeploymentConsole(messages) as console:
             join(asked, own.path, folder, credentials, show=console.show, stay=stay)
+        _print_head(folder)
     except KeyboardInterrupt:
         _stop("this site has left; the same command joins again")
+
+
+def _print_head(parent: Path) -> None:
+    """Print the head of the audit log: kept elsewhere, it shows later that nothing was cut off."""
+    from farfield.deployment.audit.log import AuditLog
+
+    head = AuditLog(parent).head
+    if head is not None:
+        messages.print(f"audit: {head.number} entries, head {head.sha256}", highlight=False, soft_wrap=True)
 
 
 def _need_authority(ca: Path | None, insecure: bool) -> None:
