@@ -13,7 +13,6 @@ import typer
 from rich.markup import escape
 
 from farfield.cli.console import messages, output
-from farfield.cli.deployment_console import DeploymentConsole
 from farfield.errors import UserError
 from farfield.printable import one_line
 
@@ -40,6 +39,7 @@ def server(
     Sites are let in by their keys and over TLS. Each of them sees what leaves it before it joins.
     """
     _need_flower()
+    from farfield.cli.deployment_console import DeploymentConsole
     from farfield.deployment.federation_file import read_federation
     from farfield.deployment.server.supervise import Security, find_public_keys, serve
 
@@ -100,6 +100,7 @@ def client(
     --accept or by answering; a server that asks for anything else is refused.
     """
     _need_flower()
+    from farfield.cli.deployment_console import DeploymentConsole
     from farfield.deployment.federation_file import read_federation
     from farfield.deployment.manifest.approval import changes, is_approved, save_approval
     from farfield.deployment.manifest.manifest import make_manifest, own_spec
