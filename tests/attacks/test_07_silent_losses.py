@@ -78,6 +78,22 @@ def test_a_worker_that_is_killed_once_changes_no_bit_of_a_bench(tmp_path: Path, 
     assert set(kinds) == {"run-again"}
 
 
+def test_a_run_whose_own_process_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    two = ["--seeds", "2", "--workers", "1"]
+    whole, expected = bench(tmp_path, "killed-once-for-a-test", "whole", *two, "--parallel", "1")
+    assert whole.returncode == 0, whole.stderr
+    (tmp_path / "killed.armed").touch()
+    killed, found = bench(tmp_path, "killed-once-for-a-test", "killed", *two, "--parallel", "2")
+    assert not (tmp_path / "killed.armed").exists(), "no run was killed, so nothing was shown"
+    assert killed.returncode == 0, killed.stderr
+    assert [row["model_sha256"] for row in found] == [row["model_sha256"] for row in expected]
+    assert len(found) == 2
+    (tmp_path / "killed.armed").touch()
+    lost, _ = bench(tmp_path, "killed-always-for-a-test", "lost", *two, "--parallel", "2")
+    assert lost.returncode == 1
+    assert "its process ended with exit code -9" in lost.stderr
+
+
 def test_a_bench_that_lost_a_client_says_so_in_table_doubts_rows_report_and_exit_code(tmp_path: Path) -> None:
     whole, expected = bench(tmp_path, "killed-always-for-a-test", "whole", "--workers", "1", "--parallel", "1")
     assert whole.returncode == 0, whole.stderr
