@@ -7,6 +7,7 @@ could clear the screen, write a second line that looks like ours, or turn the or
 from __future__ import annotations
 
 import re
+from typing import Any
 
 #: Control characters (C0, DEL, C1), marks and overrides of the writing direction, characters without a width, the two
 #: separators of lines and paragraphs, tags, half characters, and what XML does not allow.
@@ -27,6 +28,15 @@ def visible(text: str, keep: str = "\n\t") -> str:
 def one_line(text: object) -> str:
     r"""Return a text as one line: a name or message in which a new line would look like a message of ours."""
     return visible(str(text), keep="")
+
+
+def visible_in(value: Any) -> Any:
+    """Return nested dicts and lists in which every text is visible, for a page that shows them."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible_in(key): visible_in(of) for key, of in value.items()}
+    return [visible_in(of) for of in value] if isinstance(value, list | tuple) else value
 
 
 def _escape(character: str) -> str:

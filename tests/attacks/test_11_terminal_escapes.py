@@ -81,10 +81,26 @@ def test_training_its_card_and_predictions_obey_none(bench: Path) -> None:
 
 
 def test_a_diagnosis_obeys_none(bench: Path) -> None:
-    done = run("diagnose", "--data", "visits.csv", "--label", "died", "--domain", "site", cwd=bench)
+    data = ["--data", "visits.csv", "--label", "died", "--domain", "site"]
+    done = run("diagnose", *data, "--to", "diagnosis.html", cwd=bench)
     assert done.returncode == 0, done.stderr
     check(done.stdout + done.stderr)
     assert SEEN in done.stdout
+    page = (bench / "diagnosis.html").read_text()
+    check(page)
+    assert SEEN in page
+
+
+def test_what_a_browser_that_watches_is_sent_obeys_none(tmp_path: Path) -> None:
+    from farfield.watch.folder_view import FolderView
+
+    (tmp_path / "flower").mkdir()
+    row = {"time": 1.0, "kind": "refused", "text": f"site '{EVIL}' cannot take part"}
+    (tmp_path / "flower" / "activity.jsonl").write_text(json.dumps(row) + "\n")
+    state = json.loads(FolderView(tmp_path).state())
+    (event,) = state["events"]
+    check(event["text"])
+    assert SEEN in event["text"]
 
 
 def test_an_error_that_quotes_a_name_obeys_none_and_forges_no_line(tmp_path: Path) -> None:

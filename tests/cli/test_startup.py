@@ -46,7 +46,9 @@ def loaded_by(*arguments: str) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("server", "--help"), ("certs", "--help")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("server", "--help"), ("certs", "--help"), ("audit", "--help")], ids=" ".join
+)
 def test_help_imports_no_slow_package(arguments: tuple[str, ...]) -> None:
     loaded = loaded_by(*arguments)
     assert "typer" in loaded

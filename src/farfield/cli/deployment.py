@@ -13,7 +13,6 @@ import typer
 from rich.markup import escape
 
 from farfield.cli.console import messages, output
-from farfield.cli.deployment_console import DeploymentConsole
 from farfield.errors import UserError
 from farfield.printable import one_line
 
@@ -40,6 +39,7 @@ def server(
     Sites are let in by their keys and over TLS. Each of them sees what leaves it before it joins.
     """
     _need_flower()
+    from farfield.cli.deployment_console import DeploymentConsole
     from farfield.deployment.federation_file import read_federation
     from farfield.deployment.server.supervise import Security, find_public_keys, serve
 
@@ -63,6 +63,7 @@ def server(
 
     about = load_model(out).about
     kept = f"round {about['round']} of {result['rounds']}, source validation {about['source_validation']:.4f}"
+    _print_head(out)
     for sentence in loss_sentences(result.get("lost"), result.get("skipped_rounds")):
         output.print(f"[bold yellow]lost:[/] {escape(one_line(sentence))}", highlight=False, soft_wrap=True)
     output.print(
@@ -99,6 +100,7 @@ def client(
     --accept or by answering; a server that asks for anything else is refused.
     """
     _need_flower()
+    from farfield.cli.deployment_console import DeploymentConsole
     from farfield.deployment.federation_file import read_federation
     from farfield.deployment.manifest.approval import changes, is_approved, save_approval
     from farfield.deployment.manifest.manifest import make_manifest, own_spec
@@ -139,8 +141,18 @@ def client(
         check_server(asked, credentials, wait)
         with _EndedBySignals(), DeploymentConsole(messages) as console:
             join(asked, own.path, folder, credentials, show=console.show, stay=stay)
+        _print_head(folder)
     except KeyboardInterrupt:
         _stop("this site has left; the same command joins again")
+
+
+def _print_head(parent: Path) -> None:
+    """Print the head of the audit log: kept elsewhere, it shows later that nothing was cut off."""
+    from farfield.deployment.audit.log import AuditLog
+
+    head = AuditLog(parent).head
+    if head is not None:
+        messages.print(f"audit: {head.number} entries, head {head.sha256}", highlight=False, soft_wrap=True)
 
 
 def _need_authority(ca: Path | None, insecure: bool) -> None:

@@ -68,6 +68,11 @@ COMMANDS = (
         "Run a federation across sites, on Flower: wait for them, train, write a model folder.",
     ),
     ("client", "farfield.cli.deployment:client", "Join a federation with this site's data, which stays here."),
+    (
+        "audit",
+        "farfield.cli.audit:audit",
+        "Verify the audit log of a server or a site, and compare what one sent with what the other received.",
+    ),
     ("data", "farfield.cli.data:app", "Which data sets are here; bring them in, get them, check them."),
     (
         "certs",

@@ -6,6 +6,7 @@ from html import escape
 
 from farfield.diagnose.figures import figure
 from farfield.diagnose.finding import LEVEL, Diagnosis, Finding
+from farfield.printable import visible
 
 NOTE = (
     "The diagnosis describes all domains before training. Nothing that trains or selects a model reads it. An alarm "
@@ -39,7 +40,7 @@ def page(diagnosis: Diagnosis) -> str:
         *(section(finding) for finding in diagnosis.results),
         "</main></body></html>\n",
     ]
-    return "\n".join(parts)
+    return visible("\n".join(parts))
 
 
 def section(finding: Finding) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from farfield.diagnose.data_summary import summarise
-from farfield.federation.engines.worker_pool import die_with
+from farfield.federation.engines.worker_pool import ATTEMPTS, die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, COMMANDS, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
@@ -233,6 +233,7 @@ def _side_by_side(jobs: list[Job], run: Run, observer: Observer, parallel: int) 
     waiting = list(reversed(jobs))
     running: list[_Child] = []
     failures: dict[Job, str] = {}
+    ended: dict[Job, int] = {}
     try:
         while waiting or running:
             while waiting and len(running) < parallel:
@@ -249,6 +250,10 @@ def _side_by_side(jobs: list[Job], run: Run, observer: Observer, parallel: int) 
                 child.process.join()
                 child.connection.close()
                 running.remove(child)
+                ended[child.job] = ended.get(child.job, 0) + 1
+                if _was_killed(child) and ended[child.job] < ATTEMPTS:
+                    waiting.append(child.job)  # it goes on from its last checkpoint, to the same bits
+                    continue
                 if not child.done:
                     failures[child.job] = child.error or f"its process ended with exit code {child.process.exitcode}"
                 observer.finished(child.job, failures.get(child.job))
@@ -258,6 +263,11 @@ def _side_by_side(jobs: list[Job], run: Run, observer: Observer, parallel: int) 
         for child in running:
             child.process.join()
     return failures
+
+
+def _was_killed(child: _Child) -> bool:
+    """Whether a signal ended a run: the kernel's, when memory is short, or somebody's."""
+    return not child.done and child.error is None and (child.process.exitcode or 0) < 0
 
 
 def _hear(child: _Child, observer: Observer) -> bool:

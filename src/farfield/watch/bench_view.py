@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.records.bench_folder import BENCH, JOBS
+from farfield.records.participation import loss_sentences
 from farfield.records.run_files import CONFIG
 from farfield.watch.liveness import TimeLeft, is_fresh, is_locked
 from farfield.watch.plan_file import metric_of, read_toml
@@ -242,13 +243,21 @@ class BenchView:
     def _problems(self) -> list[str]:
         broken = sum(job.run.broken for job in self._jobs)
         cut = [f"{broken} lines of the records cannot be read and are left out; a kill cuts a line."] if broken else []
-        return ([self._problem] if self._problem else []) + cut
+        losing = [job for job in self._jobs if _lost(job.run)]
+        lost = [f"{len(losing)} runs lost replies of clients, such as {losing[0].name}."] if losing else []
+        return ([self._problem] if self._problem else []) + lost + cut
 
 
 def thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return at most so many points that a picture has use for, the last among them."""
     step = -(-len(points) // MOST_POINTS)
     return [p for i, p in enumerate(points) if (len(points) - 1 - i) % step == 0] if points else []
+
+
+def _lost(run: RunView) -> bool:
+    """Whether a finished run lacks replies."""
+    result = run.result or {}
+    return bool(loss_sentences(result.get("lost"), result.get("skipped_rounds")))
 
 
 def _line(job: _Job) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.deployment.server.output_folder import FLOWER, RUN
+from farfield.printable import visible_in
 from farfield.records.bench_folder import BENCH
 from farfield.watch.bench_view import REPORT, BenchView
 from farfield.watch.single_view import SingleView
@@ -32,7 +33,7 @@ class FolderView:
 
     def state(self) -> bytes:
         """Return the state that the page shows."""
-        return json.dumps(self._state(), allow_nan=False).encode()
+        return json.dumps(visible_in(self._state()), allow_nan=False).encode()
 
     def report(self) -> Path | None:
         """Return the report of a bench that has ended; None before that."""

@@ -22,7 +22,7 @@ def test_the_first_of_many_equal_problems_is_told_at_once_and_the_rest_counted()
         assert folding.hear("late", f"round {number}: cedar is late") == []
     assert folding.due() == []
     clock.now = WINDOW
-    assert folding.due() == ["round 29: cedar is late (and so 28 more times)"]
+    assert folding.due() == ["round 29: cedar is late (the same 28 more times)"]
     assert folding.due() == []
     clock.now += WINDOW  # nothing came again, so the next one is news
     assert folding.due() == []
@@ -53,4 +53,4 @@ def test_at_the_end_everything_that_was_only_counted_is_told() -> None:
     folding = ProblemFolding(Clock())
     folding.hear("late", "late")
     folding.hear("late", "late")
-    assert folding.due(last=True) == ["late (and so 1 more times)"]
+    assert folding.due(last=True) == ["late (the same 1 more times)"]

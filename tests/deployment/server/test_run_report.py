@@ -75,8 +75,8 @@ def test_a_lost_reply_is_told_with_its_site_and_counted_to_the_end(tmp_path: Pat
             result = rounds.to_the_end(FedAvg().start(initial().state()))
     assert heard.of("problem")[:2] == ["round 1, train: site 'b': lost", "round 1, evaluate: site 'c': lost"]
     assert heard.of("problem")[2:] == [
-        "round 4, train: site 'b': lost (and so 3 more times)",
-        "round 4, evaluate: site 'c': lost (and so 3 more times)",
+        "round 4, train: site 'b': lost (the same 3 more times)",
+        "round 4, evaluate: site 'c': lost (the same 3 more times)",
     ]
     assert heard.rows[2]["sites"] == "a, c; without b", "what validates is not what trains"
     assert summary_lines(rounds.participation(everyone=True)) == [

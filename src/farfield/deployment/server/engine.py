@@ -19,6 +19,8 @@ from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
 from farfield.models import Layout, ModelState
 
+#: The problem of a site that is away: that it has left is told once, and when it is back.
+NOT_CONNECTED = "its site is not connected"
 #: Seconds between looks at which sites are connected.
 LOOK = 1.0
 
@@ -116,5 +118,5 @@ class SitesFederation(FlowerFederation):
         here = [number for number in clients if self._nodes[number].id in self._present]
         for number in clients:
             if number not in here:
-                yield self._lost(number, "its site is not connected")
+                yield self._lost(number, NOT_CONNECTED)
         yield from super()._outcomes(phase, model, shared, here)

@@ -53,7 +53,7 @@ class ProblemFolding:
             if not known.again:
                 del self._told[key]
             elif self._room(now) or last:
-                lines += self._spoken([f"{known.text} (and so {known.again} more times)"], now)
+                lines += self._spoken([f"{known.text} (the same {known.again} more times)"], now)
                 self._told[key] = _Told(known.text, now)
         if self._unsaid and (last or self._room(now)):
             lines += self._spoken([f"{self._unsaid} more problems; run/events.jsonl has all of them"], now)

@@ -10,12 +10,14 @@ import time
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flwr.serverapp import Grid
 from pydantic import BaseModel
 
 from farfield.deployment.activity_log import ActivityLog
+from farfield.deployment.audit.log import AuditLog
+from farfield.deployment.audit.server_grid import AuditedGrid
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.server.ask_sites import Network
@@ -77,7 +79,8 @@ def serve(grid: Grid, out: Path) -> None:
     activity.add("started", "the server is running", pid=os.getpid())
     try:
         with RunFolder(out / RUN).writing():
-            result = _serve(grid, out, settings, activity)
+            log = AuditLog(out, side="server", name=settings.federation.name)
+            result = _serve(cast(Grid, AuditedGrid(grid, log, settings.names)), out, settings, activity)
         activity.add("finished", "the run is finished", sha256=result["model_sha256"])
     except (UserError, FederationError) as error:
         why = " ".join(str(error).split())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from farfield.deployment.server.engine import NOT_CONNECTED
 from farfield.deployment.server.problem_folding import ProblemFolding
 from farfield.federation.engine import Engine
 from farfield.federation.federation import Event
@@ -75,6 +76,8 @@ class RunReport:
             self._lost.setdefault(event.round, set()).add(event.client)
         if event.kind == "round-skipped":
             self._skipped.add(event.round)
+        if event.message == NOT_CONNECTED:
+            return
         site = f"site '{self._fed.name_of(event.client)}': " if event.client is not None else ""
         phase = f", {event.phase}" if event.phase else ""
         text = f"round {event.round}{phase}: {site}{event.message}"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.deployment.activity_log import ActivityLog
+from farfield.deployment.audit.log import FOLDER as AUDIT
 from farfield.deployment.credentials.verify import check_host, check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.flower import gate
@@ -125,7 +126,7 @@ def _check(federation: FederationFile, out: Path, security: Security, resume: bo
         raise ServerError(f"'{out}' holds a run already; add --resume to go on, or choose another --out")
     if resume and not run.exists:
         raise ServerError(f"there is no run in '{out}' to resume; omit --resume to start a new run")
-    if not run.exists and out.exists() and any(name.name not in (FLOWER, RUN) for name in out.iterdir()):
+    if not run.exists and out.exists() and any(name.name not in (FLOWER, RUN, AUDIT) for name in out.iterdir()):
         raise ServerError(f"'{out}' is not empty and holds no run; choose another folder for --out")
     if resume:
         _check_unchanged(federation, out)

@@ -19,6 +19,8 @@ from flwr.clientapp import ClientApp
 
 from farfield.algorithms import build
 from farfield.deployment.activity_log import ActivityLog
+from farfield.deployment.audit.log import AuditLog
+from farfield.deployment.audit.site_answers import audited
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.site.deployed_site import DeployedSite
 from farfield.deployment.site.state_file import load_state, save_state, state_file
@@ -49,12 +51,15 @@ def make_app(site: DeployedSite, folder: Path, identity: Identity | None = None)
     """
     app, activity = ClientApp(), ActivityLog(folder)
     responder = SiteResponder(site, folder, activity, identity)
+    logged = audited(AuditLog(folder, side="site", name=site.name))
 
     @app.query("farfield")
+    @logged
     def run_phase(message: Message, context: Context) -> Message:
         return responder.respond(message)
 
     @app.query("site")
+    @logged
     def answer_question(message: Message, context: Context) -> Message:
         header, groups = unpack(message.content)
         question, started = str(header.get("ask", "")), time.perf_counter()
