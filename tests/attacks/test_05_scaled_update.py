@@ -175,7 +175,8 @@ def test_in_a_deployment_the_bound_is_on_without_a_word_and_the_site_is_named(tm
     off = served(tmp_path / "off", reply=scaled, set={"bound": "none"})
     assert off.events("update-bounded") == []
     assert "bound" not in off.result["settings"] or off.result["settings"]["bound"] is None
-    assert run.records.rounds()[-1]["validation"]["amber"]["loss"] < off.records.rounds()[-1]["validation"]["amber"]["loss"]
+    with_bound, without = (of.records.rounds()[-1]["validation"]["amber"]["loss"] for of in (run, off))
+    assert with_bound < without
 
 
 def test_in_a_deployment_honest_sites_are_not_touched(tmp_path: Path) -> None:
@@ -210,6 +211,6 @@ def test_a_site_refuses_a_server_that_asks_for_another_bound_than_it_approved(tm
     check_phase(approved, algorithm="fedavg", settings=approved.settings, rounds=2, phase="train")
     with pytest.raises(Refused, match='has approved bound = "median", and the server asks for null'):
         check_proposal(approved, {"bound": None}, 2)
+    settings = {**approved.settings, "bound": None}
     with pytest.raises(Refused, match='has approved bound = "median", and the server asks for null'):
-        settings = {**approved.settings, "bound": None}
         check_phase(approved, algorithm="fedavg", settings=settings, rounds=2, phase="train")

@@ -95,7 +95,9 @@ class FedIIR(FedAvg):
             server_sees="sum",
             bounded=2,  # near the optimum of most clients theirs is small, and another's honestly much larger
         ),
-        batches=Sends(SCALAR, "gradients in that sum: 1, or the number of mini-batches", server_sees="sum", range=COUNT),
+        batches=Sends(
+            SCALAR, "gradients in that sum: 1, or the number of mini-batches", server_sees="sum", range=COUNT
+        ),
         square=Sends(
             SCALAR, "squared length of the mean gradient, times that number", server_sees="sum", range=(0.0, LARGEST)
         ),

@@ -3,18 +3,20 @@
 The mean of updates goes wherever one client wants it to go. These rules replace it; each stands alone (with FedAvg's
 clients) and after a '+': `fediir+median`.
 
-| name | rule | holds with | of n clients |
-|---|---|---|---|
-| `median` | the median of each coordinate | fewer than n/2 wrong | Yin et al. 2018, definition 1 |
-| `trimmed-mean` | the mean of each coordinate without its `trim`·n smallest and largest | up to that many | definition 2 |
-| `krum` | the update that is nearest to its n − f − 2 nearest others | f wrong, n ≥ 2f + 3 | Blanchard et al. 2017 |
-| `multi-krum` | the mean of the `keep` best by that score | f wrong, n ≥ 2f + 3 | Blanchard et al. 2017 |
-| `geometric-median` | the point with the smallest weighted sum of distances | less than half of the weight | Pillutla et al. 2022 |
+| name | rule | holds with |
+|---|---|---|
+| `median` | the median of each coordinate | fewer than n/2 wrong clients |
+| `trimmed-mean` | the mean of each coordinate without its `trim`·n smallest and largest | up to `trim`·n |
+| `krum` | the update nearest to its n − f − 2 nearest others | f, and n ≥ 2f + 3 |
+| `multi-krum` | the mean of the `keep` best by that score | f, and n ≥ 2f + 3 |
+| `geometric-median` | the point with the smallest weighted sum of distances | less than half of the weight |
 
-    Yin, Chen, Ramchandran, Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates. ICML 2018.
+    Yin, Chen, Ramchandran, Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates. ICML
+    2018. Definitions 1 and 2.
     Blanchard, El Mhamdi, Guerraoui, Stainer. Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent.
-    NeurIPS 2017.
+    NeurIPS 2017. Sections 4 and 5.
     Pillutla, Kakade, Harchaoui. Robust Aggregation for Federated Learning. IEEE Trans. Signal Processing 70, 2022.
+    Algorithm 2.
 
 All of them assume that honest clients are alike. Where domains differ, an honest client of a rare domain looks like a
 wrong one, and the rule silences it: `docs/methods/robust-rules.md` has the figures.
@@ -102,9 +104,12 @@ class TrimmedMean(RobustRule):
 
     class Params(RobustRule.Params):
         trim: float = parameter(
-            0.2, "β, share of the clients cut off at either end, rounded up; 0 is the mean", linear_range(0.0, 0.45),
-            ge=0, lt=0.5,
-        )  # fmt: skip
+            0.2,
+            "β, share of the clients cut off at either end, rounded up; 0 is the mean",
+            linear_range(0.0, 0.45),
+            ge=0,
+            lt=0.5,
+        )
 
     params: Params
 
@@ -182,7 +187,8 @@ class GeometricMedian(RobustRule):
     paper: ClassVar[str] = PILLUTLA
     differences: ClassVar[tuple[str, ...]] = (
         "iterated until the gradient is at most 1e-10 long; the paper stops after a few communication rounds",
-        "the smoothing is relative to the mean distance of the updates to their mean; the paper's 1e-6 is absolute",
+        "the smoothing is relative to the distance within which an update has half of the others; the paper's 1e-6 is "
+        "absolute",
         "the server sees single updates; the paper's iterations are over secure sums",
     )
     #: Where the iterations end, and the most of them.
@@ -190,9 +196,13 @@ class GeometricMedian(RobustRule):
 
     class Params(RobustRule.Params):
         weighting: Literal["samples", "uniform"] = parameter("samples", "α_u, weight of a client's distance")
-        smoothing: float = parameter(1e-6, "ν, distance below which a client pulls no harder, of the mean distance",
-            fixed(), gt=0, lt=1,
-        )  # fmt: skip
+        smoothing: float = parameter(
+            1e-6,
+            "ν, distance below which a client pulls no harder, in typical distances of updates",
+            fixed(),
+            gt=0,
+            lt=1,
+        )
 
         def idle(self) -> dict[str, str]:
             return {name: why for name, why in super().idle().items() if name != "weighting"}
@@ -208,6 +218,8 @@ class GeometricMedian(RobustRule):
         notes = (
             ()
             if found.gradient <= self.TOLERANCE
-            else (f"the geometric median was left at a gradient of {found.gradient:.1e} after {found.iterations} steps",)
+            else (
+                f"the geometric median was left at a gradient of {found.gradient:.1e} after {found.iterations} steps",
+            )
         )
         return Direction(found.point, diagnostics, notes)

@@ -32,7 +32,7 @@ from farfield.federation.federation import (
 from farfield.federation.outgoing_updates import restored
 from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.federation.reply_checks import STATE_DTYPES, largest_entry, nbytes
-from farfield.federation.reported_figures import RowsOfClients
+from farfield.federation.reported_figures import ReportedFigures
 from farfield.models import Layout, ModelState
 from farfield.reproducibility.randomness import generator
 
@@ -66,7 +66,7 @@ class Engine(ABC):
         #: By output of this round and by client the size of the largest entry: whose reply is out of all proportion.
         self.largest: dict[tuple[str, str], dict[int, float]] = {}
         #: What clients have said of their numbers of rows, to hold later replies against.
-        self._rows = RowsOfClients()
+        self._reported = ReportedFigures()
         #: Called with the phase, how many clients have answered and how many were asked: a sign of life within a round.
         self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
 
@@ -183,7 +183,7 @@ class Engine(ABC):
         self.heard(name, 0, len(clients))
         for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
             self.heard(name, done, len(clients))
-            self._rows.check(phase, outcome, self.rows_of(outcome.client), self._round)
+            self._reported.check(phase, outcome, self.rows_of(outcome.client), self._round)
             cost.local_steps += outcome.steps
             cost.examples += outcome.examples
             cost.client_seconds += outcome.seconds
@@ -227,9 +227,7 @@ class Engine(ABC):
         if bound is None:
             return
         for cut in cut_to_bound(accepted, self._sends, bound):
-            self.events.append(
-                Event("update-bounded", self._round, str(cut), client=cut.client, phase=phase.__name__)
-            )
+            self.events.append(Event("update-bounded", self._round, str(cut), client=cut.client, phase=phase.__name__))
 
     def _replies(self, accepted: Sequence[Outcome]) -> Replies:
         """Return the replies as the server half may see them: single values, or sums where only sums are declared."""

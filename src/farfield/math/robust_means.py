@@ -98,24 +98,27 @@ def geometric_median(
     """Return the point with the smallest weighted sum of distances to the rows, by smoothed Weiszfeld iterations.
 
     Minimises Σ α_i h(‖v − u_i‖), where h is the distance and, within ν of a row, the parabola that continues it
-    (Pillutla et al., section 3.2): v ← Σ β_i u_i / Σ β_i with β_i = α_i / max(ν, ‖v − u_i‖). ν is `smoothing` times the
-    mean distance of the rows to their mean, so that the result scales with the rows. It ends where the gradient is at
-    most `tolerance` long. Breaks down where rows of half of the weight are wrong.
+    (Pillutla et al., section 3.2): v ← Σ β_i u_i / Σ β_i with β_i = α_i / max(ν, ‖v − u_i‖). ν is `smoothing` times
+    the distance within which some row has half of the others, so that the result scales with the rows and no far row
+    can raise it. It ends where the gradient is at most `tolerance` long. Breaks down where rows of half of the weight
+    are wrong.
 
     The point is a mean of the rows, so the iterations are over their weights and distances are from the Gram matrix of
-    the centred rows: each takes n² steps, whatever the dimension.
+    the rows around their median: each takes n² steps, whatever the dimension.
     """
     shares = normalised_weights(torch.ones(len(rows)) if weights is None else weights, len(rows))
-    centred = rows.double() - ordered_sum(rows, shares)
+    # Around a mean, which a far row moves, the distances between the others would drown in rounding.
+    centred = rows.double() - coordinate_median(rows.double())
     gram = torch.zeros(len(rows), len(rows), dtype=torch.float64)
     for number, one in enumerate(centred):  # not as a matrix product, whose bits depend on the number of threads
         for other in range(number, len(rows)):
             gram[number, other] = gram[other, number] = (one * centred[other]).sum()
-    floor = smoothing * float(shares @ gram.diagonal().sqrt())
+    floor = smoothing * _typical_distance(gram)
     corners = torch.eye(len(rows), dtype=torch.float64)
     mixture, gradient, done = shares.clone(), 0.0, 0
     if floor > 0:
-        for done in range(1, most_iterations + 1):
+        while done < most_iterations:
+            done += 1
             gaps = mixture - corners
             distances = (gaps @ gram * gaps).sum(dim=1).clamp(min=0.0).sqrt()
             pull = shares / distances.clamp(min=floor)
@@ -128,3 +131,15 @@ def geometric_median(
                 break
     point = ordered_sum(rows, mixture).to(rows.dtype)
     return GeometricMedian(point, mixture, gradient, done)
+
+
+def _typical_distance(gram: Tensor) -> float:
+    """Return the smallest distance within which a row has half of the others; where that is 0, the smallest over 0."""
+    squares = gram.diagonal()
+    distances = (squares.unsqueeze(0) + squares.unsqueeze(1) - 2 * gram).clamp(min=0.0).sqrt()
+    others = distances.sort(dim=1).values[:, 1:]
+    if not others.numel():
+        return 0.0
+    typical = float(others[:, (others.shape[1] - 1) // 2].min())
+    apart = distances[distances > 0]
+    return typical if typical > 0 or not len(apart) else float(apart.min())

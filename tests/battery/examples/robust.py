@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from statistics import mean, median
 from typing import Any
 
@@ -58,7 +59,8 @@ def nearest_point(smoothing: float) -> Rule:
     def rule(rows: list[Tensor], cohort: Sequence[ToyClient]) -> Tensor:
         table = torch.stack(rows)
         centre = weighted(rows, cohort)
-        nu = smoothing * sum(c.share * float((row - centre).norm()) for c, row in zip(cohort, rows, strict=True))
+        # Of three rows, the distance within which one has half of the others is the smallest of all.
+        nu = smoothing * min(float((one - other).norm()) for one, other in combinations(rows, 2))
 
         def point(t: Tensor) -> Tensor:
             return centre + t @ (table[1:] - table[0])
