@@ -81,7 +81,11 @@ def attacked(
     algorithm, job = build(name, {**SETTINGS, **settings}, rounds), Job(name, None, 0)
     records = RunFolder(folder)
     open_run(records, plan.job_config(job))
-    made = make_federation(algorithm) if make_federation else federation(algorithm, four_domains(), algorithm.model_for(SPEC))
+    made = (
+        make_federation(algorithm)
+        if make_federation
+        else federation(algorithm, four_domains(), algorithm.model_for(SPEC))
+    )
     with made as fed:
         if make_federation is None:
             put_between(fed, change)

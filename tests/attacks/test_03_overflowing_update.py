@@ -94,7 +94,9 @@ def test_where_accepted_replies_lead_to_no_sound_state_the_one_responsible_is_le
     assert_sound(run)
     (left,) = run.events("left-out")
     assert (left["round"], left["client"], left["phase"]) == (1, HOSTILE, "train")
-    assert left["message"].startswith("'d' is left out of the rest of the run: its 'update' has an entry of size 9.0e+17")
+    assert left["message"].startswith(
+        "'d' is left out of the rest of the run: its 'update' has an entry of size 9.0e+17"
+    )
     assert "the server optimizer's 'v' would have an entry of size" in left["message"]
     assert run.events("round-skipped") == []
     assert [row["clients"] for row in run.records.rounds()] == [3, 3, 3, 3]
@@ -148,7 +150,9 @@ def test_a_round_without_a_sound_state_is_skipped_where_nobody_stands_out(tmp_pa
 
     registry.register(Infinite)
     try:
-        with pytest.raises(FederationError, match=r"no reply stands out: the model's parameters are not finite, 3 rounds"):
+        with pytest.raises(
+            FederationError, match=r"no reply stands out: the model's parameters are not finite, 3 rounds"
+        ):
             attacked(tmp_path, honest, "infinite-for-a-test")
         assert [e["round"] for e in RunFolder(tmp_path).events() if e["kind"] == "round-skipped"] == [1, 2]
         assert all(checkpoint.is_finite for checkpoint in RunFolder(tmp_path).checkpoints())

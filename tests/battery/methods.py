@@ -64,8 +64,17 @@ def offered_examples() -> list[str]:
 NO_EFFECT = {
     "*.zeros": "no gradient entry of the toy problem is exactly zero at one client and not at the other",
     "*.groups": "one client a domain: clients and domains are the same groups",
+    "*.trim": "two clients have no majority, and a robust rule takes their mean",
+    "*.f": "two clients have no majority, and a robust rule takes their mean",
+    "*.keep": "two clients have no majority, and a robust rule takes their mean",
+    "*.smoothing": "two clients have no majority, and a robust rule takes their mean",
     "*.anneal": "steps from λ = 0 towards the minimum; where it is the only one, all ways lead to it",
 }
+
+
+def fewest_clients(name: str) -> int:
+    """The fewest clients that both halves of a method or composition work with."""
+    return max(method(part).supports.clients.number for part in name.split("+"))
 
 
 def own_parameters(name: str) -> list[str]:

@@ -54,6 +54,7 @@ HARMLESS = {
     "fedilc-intra-*.combine *": "the arithmetic mean",
     "fedloe-*.count anneal *": "steps towards the minimum; where it is the only one, all ways lead to it",
     "fedloe-*.parameter stage2 doubled": "all rounds but the first are stage 2 already, and the first never is",
+    "*+trimmed-mean.parameter trim doubled": "of the toy's three clients one goes at either end already",
     "fedcir-reg.kept class_* *": "for the alignment, which this ablation does not have",
     "fedcir-align.kept generator_statistics *": "for generated features, which this ablation does not share",
     "fedyogi.kept count *": "Yogi has no bias correction that would read it",

@@ -26,6 +26,7 @@ from farfield.tasks.task import Domain
 from tests.battery.methods import (
     can_be,
     clients_for,
+    fewest_clients,
     idle_parameters,
     living_parameters,
     make,
@@ -327,7 +328,7 @@ def test_messages_over_flowers_grid_give_the_same_bits(name: str) -> None:
 
 @training_methods
 def test_a_run_that_stops_and_resumes_ends_in_the_same_bits(name: str, tmp_path: Any) -> None:
-    problem = task(3)
+    problem = task(1 + max(2, fewest_clients(name)))
     plan = make_plan(problem, algorithms=[name], held_out=["c"], seeds=1, rounds=5)
     job = Job(name, "c", 0)
     whole = run_job(plan, problem, job, tmp_path / "whole")

@@ -54,13 +54,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (read.name, read.algorithm, read.rounds, read.sites, read.evaluating) == ("heart", "fediir+fedomg", 20, 3, 1)
     assert (read.seed, read.quorum, read.deadline, read.evaluate_every, read.cohort) == (7, 0.6, 30.0, 2, 2)
     assert (read.host, read.port, read.path) == ("fl.example.org", 9443, path)
-    assert read.settings == {"lr": 0.05, "fediir.gamma": 0.1, "model.hidden": [32]}
+    assert read.settings == {"lr": 0.05, "fediir.gamma": 0.1, "model.hidden": [32], "bound": "median"}
 
 
 def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     read = read_federation(written(tmp_path))
     assert (read.rounds, read.evaluating, read.seed, read.quorum, read.deadline) == (None, 0, 0, 0.5, 600.0)
-    assert (read.evaluate_every, read.cohort, read.settings) == (None, None, {})
+    assert (read.evaluate_every, read.cohort, read.settings) == (None, None, {"bound": "median"})
 
 
 def test_a_folder_holds_the_usual_file(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_folder_holds_the_usual_file(tmp_path: Path) -> None:
 def test_settings_may_be_written_with_dots_or_as_tables(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_text(path.read_text() + "[set]\nmodel.hidden = [8]\n[set.fediir]\ngamma = 0.5\n")
-    assert read_federation(path).settings == {"model.hidden": [8], "fediir.gamma": 0.5}
+    assert read_federation(path).settings == {"model.hidden": [8], "fediir.gamma": 0.5, "bound": "median"}
 
 
 def test_it_goes_through_json(tmp_path: Path) -> None:
@@ -161,3 +161,16 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(FederationFileError, match="is not TOML"):
         read_federation(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(("written", "read"), [("none", None), ("None", None), ("median", "median"), (2.5, 2.5)])
+def test_updates_are_bounded_by_default_and_the_operator_can_say_otherwise(
+    tmp_path: Path, written: Any, read: Any
+) -> None:
+    """As JSON too, which is how the server's own process gets it: a bound that is off stays off."""
+    content = {"name": "toy", "server": "127.0.0.1:9443", "algorithm": "fedavg", "sites": 3, "set": {"bound": written}}
+    path = tmp_path / "federation.toml"
+    path.write_text(tomli_w.dumps(content))
+    federation = read_federation(path)
+    assert federation.settings == {"bound": read}
+    assert FederationFile.model_validate_json(federation.model_dump_json()).settings == {"bound": read}

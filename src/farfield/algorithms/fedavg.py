@@ -59,7 +59,7 @@ from farfield.privacy.record_level import RecordLevelTraining
 #: The value of a term in the parameters alone, and its gradient: one is nothing without the other.
 _PAIR = ("penalty", "adjust")
 #: `bound=median` cuts an update that is longer than so many times the median of the cohort's.
-BOUND_FACTOR = 3.0
+BOUND_FACTOR = 5.0
 #: A share of the rows; a mean or summed loss, of which none is negative; a number of rows.
 SHARE, LOSS, COUNT = (0.0, 1.0), (0.0, LARGEST), (0.0, float(1 << 53))
 #: What decides how the server half uses the replies.

@@ -15,6 +15,7 @@ diagnose = true                # sites tell moments and a linear head before tra
 [set]                          # settings of the method and the model, as after --set
 lr = 0.05
 model.hidden = [32]
+bound = "median"               # cut updates much longer than the others'; left out, it is so; "none" for no bound
 
 A site reads it to know what it will be asked for, and approves that (see `manifest`).
 """
@@ -39,6 +40,10 @@ NEEDED = {
     "algorithm": "the method to train with",
     "sites": "how many training sites are waited for",
 }
+
+
+#: How the server bounds the length of updates where the file does not say.
+BOUND = "median"
 
 
 class FederationFileError(UserError):
@@ -87,6 +92,18 @@ def _flat(value: Any, before: str = "") -> Any:
     return flat
 
 
+def _with_bound(settings: Any) -> Any:
+    """Bound updates by default: in a deployment one site must not decide the mean alone.
+
+    Server and sites read the same file, so both have the same settings, and a site approves this one with the others.
+    """
+    settings = _flat(settings)
+    if not isinstance(settings, dict):
+        return settings
+    given = settings.get("bound", BOUND)
+    return {**settings, "bound": None if isinstance(given, str) and given.lower() == "none" else given}
+
+
 class FederationFile(BaseModel):
     """The content of a federation file, and where it lies."""
 
@@ -108,7 +125,9 @@ class FederationFile(BaseModel):
     #: Whether training sites tell moments of their features, from which the shift between them is described.
     diagnose: bool = False
     #: Settings by their full names: `lr`, `fedprox.mu`, `model.hidden`.
-    settings: Annotated[dict[str, Any], BeforeValidator(_flat)] = Field(default_factory=dict, alias="set")
+    settings: Annotated[dict[str, Any], BeforeValidator(_with_bound)] = Field(
+        default_factory=dict, alias="set", validate_default=True
+    )
 
     @property
     def host(self) -> str:

@@ -72,7 +72,7 @@ class SiteMoments(BaseModel):
         return len(self.scatter)
 
     def check(self, classes: int, features: int, rows: int | None = None) -> None:
-        """Raise UserError for what no rows of this federation could have told; `rows` are those of the site, if known."""
+        """Raise UserError for what no rows of this federation could have told. `rows` are the site's, if known."""
         outputs = max(classes - 1, 1)
         size = outputs * (features + 1)
         shapes = {
@@ -92,7 +92,10 @@ class SiteMoments(BaseModel):
         for name in ("means", "scatter", "head", "information"):
             if float(np.abs(np.asarray(getattr(self, name), dtype=np.float64)).max(initial=0.0)) > LARGEST:
                 raise UserError(f"'{name}' has an entry larger than {LARGEST:.0e}, the largest that can be")
-        if max(abs(self.label_mean or 0.0), abs(self.label_variance or 0.0)) > LARGEST or (self.label_variance or 0) < 0:
+        if (
+            max(abs(self.label_mean or 0.0), abs(self.label_variance or 0.0)) > LARGEST
+            or (self.label_variance or 0) < 0
+        ):
             raise UserError("the moments of the label are none that there can be")
         if (classes == 0) != (self.label_mean is not None and self.label_variance is not None):
             raise UserError("moments of the label belong to a regression, and to nothing else")

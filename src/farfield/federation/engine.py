@@ -33,7 +33,7 @@ from farfield.federation.observation import REPLY_DROPPED, RUN_AGAIN, Asking, Ev
 from farfield.federation.outgoing_updates import restored
 from farfield.federation.phase import Named, Sends, declared_sends
 from farfield.federation.reply_checks import STATE_DTYPES, largest_entry, nbytes
-from farfield.federation.reported_figures import RowsOfClients
+from farfield.federation.reported_figures import ReportedFigures
 from farfield.federation.secure_sums.quantise import MOST_CLIENTS
 from farfield.federation.secure_sums.summing_step import SecureSum, added_up, summing_step
 from farfield.models import Layout, ModelState
@@ -76,7 +76,7 @@ class Engine(ABC):
         #: By output of this round and by client the size of the largest entry: whose reply is out of all proportion.
         self.largest: dict[tuple[str, str], dict[int, float]] = {}
         #: What clients have said of their numbers of rows, to hold later replies against.
-        self._reported_rows = RowsOfClients()
+        self._reported = ReportedFigures()
         #: Called with the phase, how many clients have answered and how many were asked: a sign of life within a round.
         self.heard: Callable[[str, int, int], None] = lambda phase, done, asked: None
         #: Called with the round, the phase and the clients before these are asked: whatever they send is then counted.
@@ -219,7 +219,7 @@ class Engine(ABC):
         for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
             self.asking = self.asking.heard(outcome.client)
             self.heard(name, done, len(clients))
-            self._reported_rows.check(phase, outcome, self.rows_of(outcome.client), self._round)
+            self._reported.check(phase, outcome, self.rows_of(outcome.client), self._round)
             if outcome.samples:
                 self.told_rows[outcome.client] = outcome.samples
             cost.local_steps += outcome.steps
@@ -268,9 +268,7 @@ class Engine(ABC):
         if bound is None:
             return
         for cut in cut_to_bound(accepted, self._sends, bound):
-            self.events.append(
-                Event("update-bounded", self._round, str(cut), client=cut.client, phase=phase.__name__)
-            )
+            self.events.append(Event("update-bounded", self._round, str(cut), client=cut.client, phase=phase.__name__))
 
     def _summed_replies(
         self, summing: SecureSum, phase: str, accepted: Sequence[Outcome], problems: Sequence[str]

@@ -11,7 +11,7 @@ from typing import Any
 from farfield.federation.execution import Outcome
 
 
-class RowsOfClients:
+class ReportedFigures:
     """What is known of each client's rows: later replies must agree with the first that was accepted."""
 
     def __init__(self) -> None:

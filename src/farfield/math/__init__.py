@@ -34,6 +34,15 @@ from farfield.math.not_called_yet.linear_sem import (
 from farfield.math.not_called_yet.masks import and_mask, masked_mean, sand_mask, sign_agreement
 from farfield.math.proximal import proximal_penalty
 from farfield.math.ranking import auroc
+from farfield.math.robust_means import (
+    GeometricMedian,
+    coordinate_median,
+    geometric_median,
+    krum_order,
+    mean_of,
+    squared_distances,
+    trimmed_mean,
+)
 from farfield.math.server_step import adam_step, sgd_step, yogi_step
 from farfield.math.shift import gradient_cosines, prediction_disagreement, proxy_a_distance
 
@@ -41,6 +50,7 @@ __all__ = [
     "auroc",
     "Fairness",
     "GeometricAccumulator",
+    "GeometricMedian",
     "GradientMoments",
     "HeadMixture",
     "Matching",
@@ -51,6 +61,7 @@ __all__ = [
     "and_mask",
     "class_gaussians",
     "control_update",
+    "coordinate_median",
     "ema",
     "erm_solution",
     "fairness",
@@ -58,15 +69,18 @@ __all__ = [
     "fish_step",
     "fishr_penalty",
     "gaussian_kl",
+    "geometric_median",
     "gradient_cosines",
     "group_dro_weights",
     "head_gradient_variance",
     "invariant_solution",
     "irm_penalty",
+    "krum_order",
     "linear_head_gradient",
     "local_solution",
     "masked_mean",
     "matching_direction",
+    "mean_of",
     "mix_heads",
     "newton_minimum",
     "one_shot_average",
@@ -82,7 +96,9 @@ __all__ = [
     "share_rows",
     "sign_agreement",
     "split_domains",
+    "squared_distances",
     "through_softmax",
+    "trimmed_mean",
     "variance_derivatives",
     "vrex_penalty",
     "weighted_geometric_mean",

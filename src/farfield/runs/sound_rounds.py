@@ -105,7 +105,9 @@ class SoundRounds:
         clients = self.fed.states
         while True:
             if len(asked) < needed:
-                raise QuorumMissed(f"{len(asked)} of {len(cohort)} clients are not left out, and the quorum is {needed}")
+                raise QuorumMissed(
+                    f"{len(asked)} of {len(cohort)} clients are not left out, and the quorum is {needed}"
+                )
             self.fed.begin(number, asked)
             after, problem = self._attempt(state)
             if after is not None:

@@ -210,7 +210,7 @@ def test_rounds_and_settings_are_those_that_the_server_will_resolve(form: str) -
     asked = federation("fediir", rounds=None, set={"gamma": 0.3})
     made = make_manifest(asked, schema=schemas[form], spec=None, role="train")
     assert made.rounds == agreed.defaults["rounds"]
-    assert made.settings == resolve("fediir", agreed.defaults, {"gamma": 0.3}, by_epochs=False)
+    assert made.settings == resolve("fediir", agreed.defaults, {"gamma": 0.3, "bound": "median"}, by_epochs=False)
 
 
 def test_json_both_ways_keeps_the_digest() -> None:

@@ -1,4 +1,4 @@
-"""Check the statistics that a site sends for the preparation of the columns, against what it declared when it joined."""
+"""Check the statistics that a site sends for the preparation against what it declared when it joined."""
 
 from __future__ import annotations
 
