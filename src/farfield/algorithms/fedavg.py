@@ -160,7 +160,9 @@ class FedAvg:
         def _privacy_is_whole(self) -> FedAvg.Params:
             missing = [name for name in ("clip", "noise") if getattr(self, name) is None]
             if self.privacy != "none" and missing:
-                raise ValueError(f"privacy={self.privacy} needs {' and '.join(missing)}; 'farfield privacy' finds a noise")
+                raise ValueError(
+                    f"privacy={self.privacy} needs {' and '.join(missing)}; 'farfield privacy' finds a noise"
+                )
             if self.privacy == "client" and self.weighting != "uniform":
                 raise ValueError("privacy=client gives every client the same weight; set weighting=uniform")
             return self

@@ -77,7 +77,9 @@ class Scaffold(FedAvg):
 
     @adds_to(
         "train",
-        control_change=Sends("parameters", "change of the client's control variate", server_sees="sum", privacy="noise"),
+        control_change=Sends(
+            "parameters", "change of the client's control variate", server_sees="sum", privacy="noise"
+        ),
     )
     def after_training(self, client: Client, model: Model, local: Local) -> Named:
         before = local.own_control

@@ -38,7 +38,9 @@ class Withhold:
             "times that is added"
         )
         return {
-            name: replace(declared, meaning=f"{declared.meaning}; {made}") if declared.in_privacy == "noise" else declared
+            name: replace(declared, meaning=f"{declared.meaning}; {made}")
+            if declared.in_privacy == "noise"
+            else declared
             for name, declared in sends.items()
             if declared.in_privacy != "withhold"
         }
@@ -60,7 +62,9 @@ class ClipAndNoise:
     def declare(self, sends: Mapping[str, Sends]) -> Mapping[str, Sends]:
         said = f"with the rest of the reply at most {self.clip:g} long, then with noise of {self.noise:g} times that"
         return {
-            name: replace(declared, meaning=f"{declared.meaning}; {said}") if declared.in_privacy == "noise" else declared
+            name: replace(declared, meaning=f"{declared.meaning}; {said}")
+            if declared.in_privacy == "noise"
+            else declared
             for name, declared in sends.items()
             if declared.in_privacy != "withhold"
         }

@@ -29,9 +29,7 @@ def is_private(algorithm: FedAvg) -> bool:
 def uploading_phases(algorithm: FedAvg) -> list[str]:
     """Return the phases of a round in which something noised leaves a client."""
     declared = declared_phases(algorithm)
-    return [
-        name for name in algorithm.phases if any(sends.in_privacy == "noise" for sends in declared[name].values())
-    ]
+    return [name for name in algorithm.phases if any(sends.in_privacy == "noise" for sends in declared[name].values())]
 
 
 def release_of(algorithm: FedAvg, phase: str, round: int, rows: int) -> Release | None:
