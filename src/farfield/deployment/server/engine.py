@@ -38,6 +38,7 @@ class SitesFederation(FlowerFederation):
         deadline: float,
         report: Report = lambda kind, text: None,
     ) -> None:
+        self.secure_noise = True  # sites draw the noise of private training themselves
         nodes = [Node(member.node, member.name, member.name) for member in members]
         super().__init__(grid, nodes, layout, assignment, quorum=quorum, deadline=deadline)
         self._network, self._members, self._proposal, self._report = Network(grid), list(members), proposal, report

@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 
 from farfield.algorithms import build
 from farfield.deployment.activity_log import ActivityLog
+from farfield.deployment.manifest.privacy_budget import Spent
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.site.deployed_site import DeployedSite
 from farfield.deployment.site.state_file import load_state, save_state, state_file
@@ -41,6 +42,7 @@ NOTICES = ("finished", "failed", "turned-away")
 def make_app(site: DeployedSite, folder: Path) -> ClientApp:
     """Return an app that answers for this site and keeps its state and its records in the folder."""
     app, activity = ClientApp(), ActivityLog(folder)
+    site.spent = Spent(folder)
     responder = SiteResponder(site, folder, activity)
 
     @app.query("farfield")
