@@ -4,16 +4,16 @@
 
 The task is heart-disease: four hospitals, one client each, FedAvg with record-level privacy. Many federations are
 trained, each on a random half of every hospital's rows. The attacker has the final model, the other federations' models
-as shadow models, and knows the rows; for each row and each model he says how likely the row was trained on. The attack is
-LiRA (Carlini et al., Membership Inference Attacks From First Principles, S&P 2022): the logit of the true class is
-compared with two Gaussians, fitted to the shadow models with the row and to those without it.
+as shadow models, and knows the rows. For each row and each model the attacker says how likely the row was trained on.
+The attack is LiRA (Carlini et al., Membership Inference Attacks From First Principles, S&P 2022): the logit of the true
+class is compared with two Gaussians, fitted to the shadow models with the row and to those without it.
 
 Two set-ups: `usual` is the task as a bench trains it; `over-trained` has 20 rows per hospital, a wider network and no
 thrift, so that a model without privacy remembers its rows and the attack must succeed.
 
-Printed for each ε: area under the attack's ROC curve, true positives at 1 % false positives, an empirical lower bound of
-ε (from true and false positives with 95 % Clopper-Pearson intervals, as if guesses were independent), and what the model is
-worth: accuracy on rows that it was not trained on. With --to the table goes to a CSV and the figure to an SVG.
+Printed for each ε: area under the attack's ROC curve, true positives at 1 % false positives, an empirical lower bound
+of ε (from true and false positives with 95 % Clopper-Pearson intervals, as if guesses were independent), and what the
+model is worth: accuracy on rows that it was not trained on. With --to the table goes to a CSV and the figure to an SVG.
 """
 
 from __future__ import annotations

@@ -309,7 +309,9 @@ class FedAvg:
         """The steps that change a reply before it leaves the client, in order."""
         p = self.params
         if p.privacy != "none":
-            return ((Withhold if p.privacy == "record" else ClipAndNoise)(p.clip, p.noise),)
+            assert p.clip is not None, "the parameters have seen to it"
+            assert p.noise is not None
+            return (Withhold(p.clip, p.noise) if p.privacy == "record" else ClipAndNoise(p.clip, p.noise),)
         return () if p.clip is None else (Clip(p.clip),)
 
     def batches(self, client: Client, model: Model) -> Iterator[Batch]:

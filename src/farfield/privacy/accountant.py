@@ -30,7 +30,7 @@ class PrivacyError(UserError):
 def check_installed() -> None:
     """Refuse privacy where its accountant is not installed."""
     try:
-        import dp_accounting  # noqa: F401
+        import dp_accounting  # type: ignore[import-untyped]  # noqa: F401
     except ImportError:
         raise PrivacyError("differential privacy needs its accountant; install it with farfield[privacy]") from None
 
@@ -53,7 +53,7 @@ def _epsilon(events: tuple[tuple[float, float, int], ...], delta: float) -> floa
         return math.inf
     check_installed()
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.pld import PLDAccountant  # type: ignore[import-untyped]
 
     accountant = PLDAccountant()
     for noise, rate, count in events:

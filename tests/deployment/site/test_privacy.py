@@ -61,7 +61,7 @@ def prepared(sites: Sites) -> tuple[Assignment, dict[str, Any]]:
 def test_the_noise_is_not_the_seeds_and_nothing_else_leaves(
     tmp_path: Path, federation: FederationFile, settings: dict[str, Any]
 ) -> None:
-    """With a seed that the server knows, the same question would have the same answer, and the noise could be redone."""
+    """With a seed that the server knows, a question would have the same answer twice, and the noise could be redone."""
     sites = Sites(tmp_path, private(federation, **settings))
     given, groups = prepared(sites)
     replies = [send(sites, given, **groups) for _ in range(2)]

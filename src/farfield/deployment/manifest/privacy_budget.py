@@ -1,7 +1,7 @@
 """The privacy that a site's operator approves: what it costs, in words, and how much of it may be used up.
 
-`privacy_text(algorithm, rounds, rows, validation)` is part of the manifest. `allowed_steps` and `Spent` are what the site
-enforces: it stops answering a phase when all noised steps that were approved have been made, in however many runs.
+`privacy_text(algorithm, rounds, rows, validation)` is part of the manifest. `allowed_steps` and `Spent` are what the
+site enforces: it stops answering a phase when all noised steps that were approved have been made, in however many runs.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def privacy_text(algorithm: FedAvg, rounds: int, rows: int, validation: float | 
         [
             f"Differential privacy, if all {rounds} rounds are made: {first}",
             *rest,
-            "The noise is drawn at this site from the operating system's generator. When the approved rounds are used up, "
-            "in one run or in several, this site stops answering.",
+            "The noise is drawn at this site from the operating system's generator. When the approved rounds are used "
+            "up, in one run or in several, this site stops answering.",
         ]
     )
 
@@ -78,8 +78,8 @@ class Spent:
         of = of_all.setdefault(approved.digest, {})
         if limit is not None and of.get(phase, 0) + steps > limit:
             raise Refused(
-                f"the privacy that was approved for phase '{phase}' is used up: {of.get(phase, 0)} of {limit} noised steps "
-                "are made"
+                f"the privacy that was approved for phase '{phase}' is used up: {of.get(phase, 0)} of {limit} noised "
+                "steps are made"
             )
         of[phase] = of.get(phase, 0) + steps
         write_json(self._path, of_all)  # before anything leaves: a step that fails afterwards counts
