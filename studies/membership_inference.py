@@ -76,6 +76,9 @@ OVER_TRAINED = Setup(
 )
 
 
+SETUPS = (OVER_TRAINED, USUAL)
+
+
 class Members:
     """The clients of one federation: of each domain the rows that are trained on."""
 
@@ -319,22 +322,45 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="fewer models and two ε: about a minute")
-    parser.add_argument("--models", type=int, help="federations to train for each ε (default 64, short 12)")
-    parser.add_argument("--to", type=Path, help="a folder for the table (CSV) and the figure (SVG)")
+    parser.add_argument("--short", action="store_true", help="fewer models and two ε: a minute or two")
+    parser.add_argument("--models", type=int, help="federations to train for each ε (default 40, short 12)")
+    parser.add_argument("--setup", choices=[setup.name for setup in SETUPS], help="this set-up alone")
+    parser.add_argument("--epsilon", type=float, help="this ε alone; inf for no privacy")
+    parser.add_argument("--to", type=Path, help="a folder for the table (CSV, to which parts are added) and the figure")
     given = parser.parse_args()
-    models = given.models or (12 if given.short else 64)
+    models = given.models or (12 if given.short else 40)
     epsilons = (math.inf, 2.0) if given.short else EPSILONS
+    epsilons = epsilons if given.epsilon is None else (given.epsilon,)
     print(f"{models} federations for each ε, δ = {DELTA:g}; attacked with the final model and shadow models (LiRA)\n")
-    print("set-up              ε   noise      AUC  TPR at 1 %  ε at least   accuracy: members    others")
-    rows = [row for setup in (OVER_TRAINED, USUAL) for row in run(setup, models, epsilons)]
+    print("set-up              ε   noise      AUC  TPR at 1 %  ε at least   accuracy: members    others", flush=True)
+    setups = [setup for setup in SETUPS if given.setup in (None, setup.name)]
+    rows = [row for setup in setups for row in run(setup, models, epsilons)]
     if given.to is not None:
         given.to.mkdir(parents=True, exist_ok=True)
-        with open(given.to / "membership-inference.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-        draw(rows, given.to / "membership-inference.svg")
+        draw(added(rows, given.to / "membership-inference.csv"), given.to / "membership-inference.svg")
+
+
+def added(rows: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Put rows into a table on disk, in place of those of the same set-up and ε; return all rows in order."""
+    there: list[Mapping[str, Any]] = []
+    if path.exists():
+        with open(path, newline="") as file:
+            there = [{key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    merged = {(row["setup"], row["epsilon"]): dict(row) for row in (*there, *rows)}
+    order = {setup.name: number for number, setup in enumerate(SETUPS)}
+    found = [merged[key] for key in sorted(merged, key=lambda key: (order[key[0]], -key[1]))]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+    return found
+
+
+def _number(value: str) -> Any:
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 if __name__ == "__main__":
