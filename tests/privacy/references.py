@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
+
+Floats = NDArray[np.float64]
 
 
 def gaussian_delta(epsilon: float, noise: float, times: int = 1) -> float:
@@ -53,12 +57,19 @@ def sampled_delta(epsilon: float, noise: float, rate: float) -> float:
     return max(removing, adding)
 
 
-def composed_delta(epsilon: float, noise: float, rate: float, times: int, step: float = 2e-3) -> float:
+def composed_delta(epsilon: float, noise: float, rate: float, times: int) -> float:
     """δ of many such mechanisms, by convolving the distribution of the privacy loss on a grid (rounded to nearest)."""
-    return max(_convolved(epsilon, noise, rate, times, step, removing) for removing in (True, False))
+    found = []
+    for removing in (True, False):
+        losses, total = _convolved(noise, rate, times, removing)
+        above = losses > epsilon
+        found.append(float((total[above] * -np.expm1(epsilon - losses[above])).sum()))
+    return max(found)
 
 
-def _convolved(epsilon: float, noise: float, rate: float, times: int, step: float, removing: bool) -> float:
+@cache
+def _convolved(noise: float, rate: float, times: int, removing: bool, step: float = 2e-3) -> tuple[Floats, Floats]:
+    """The sum of so many privacy losses: the values of a grid and their probabilities."""
     x = np.linspace(-12 * noise, 1 + 12 * noise, 400_001)
     middle = (x[:-1] + x[1:]) / 2
     base = np.diff(norm.cdf(x / noise))
@@ -69,6 +80,4 @@ def _convolved(epsilon: float, noise: float, rate: float, times: int, step: floa
     places = np.rint(loss / step).astype(int)
     grid = np.bincount(places % size, weights=mass, minlength=size)
     total = np.fft.irfft(np.fft.rfft(grid) ** times, size).clip(min=0)
-    losses = np.fft.fftfreq(size, 1 / size) * step  # places beyond the middle are negative losses
-    above = losses > epsilon
-    return float((total[above] * -np.expm1(epsilon - losses[above])).sum())
+    return np.fft.fftfreq(size, 1 / size) * step, total  # places beyond the middle are negative losses

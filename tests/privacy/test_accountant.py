@@ -19,13 +19,10 @@ from tests.privacy.references import (
 pytest.importorskip("dp_accounting")
 
 
-@pytest.mark.parametrize("noise", [0.5, 1.0, 4.0, 20.0])
-@pytest.mark.parametrize("times", [1, 10, 300])
+@pytest.mark.parametrize(("noise", "times"), [(0.5, 1), (1.0, 1), (1.0, 10), (4.0, 10), (4.0, 300), (20.0, 300)])
 @pytest.mark.parametrize("delta", [1e-5, 1e-8])
 def test_composed_gaussians_cost_what_the_analytic_gaussian_says(noise: float, times: int, delta: float) -> None:
-    exact = epsilon_from(lambda e: gaussian_delta(e, noise, times), delta) if times / noise**2 < 500 else None
-    if exact is None:
-        pytest.skip("ε over 300, where the closed form overflows")
+    exact = epsilon_from(lambda e: gaussian_delta(e, noise, times), delta)
     found = epsilon_of({Release(noise, 1.0, times): 1}, delta)
     assert exact * (1 - 1e-6) <= found <= exact + max(1e-3, 1e-3 * exact)
 
@@ -92,7 +89,7 @@ def test_an_epsilon_that_is_none_is_refused() -> None:
 
 def test_the_largest_of_many_clients_is_bounded_from_above() -> None:
     rows = range(40, 40 + 8 * (MOST_DIFFERENT + 3), 8)
-    clients = [{Release(1.5, 16 / n, -(-n // 16)): 10} for n in rows]
+    clients = [{Release(5.0, 16 / n, -(-n // 16)): 10} for n in rows]
     assert len(clients) > MOST_DIFFERENT
     exact = max(epsilon_of(of, 1e-5) for of in clients)
     found = largest_epsilon(clients, 1e-5)

@@ -57,7 +57,9 @@ def test_each_row_is_drawn_for_itself_with_the_rate(source: Source) -> None:
     assert sizes[0] > 0
     expected = stats.binom.pmf(range(5), rows, rate)
     seen = sizes[:5].tolist()
-    assert stats.chisquare([*seen, times - sum(seen)], [*(times * expected), times * (1 - expected.sum())]).pvalue > LEVEL
+    assert (
+        stats.chisquare([*seen, times - sum(seen)], [*(times * expected), times * (1 - expected.sum())]).pvalue > LEVEL
+    )
     assert source.chosen(rows, 1.0).tolist() == list(range(rows))
 
 

@@ -198,7 +198,9 @@ class FedAvg:
         def _privacy_is_whole(self) -> FedAvg.Params:
             missing = [name for name in ("clip", "noise") if getattr(self, name) is None]
             if self.privacy != "none" and missing:
-                raise ValueError(f"privacy={self.privacy} needs {' and '.join(missing)}; 'farfield privacy' finds a noise")
+                raise ValueError(
+                    f"privacy={self.privacy} needs {' and '.join(missing)}; 'farfield privacy' finds a noise"
+                )
             if self.privacy == "client" and self.weighting != "uniform":
                 raise ValueError("privacy=client gives every client the same weight; set weighting=uniform")
             return self
@@ -374,7 +376,9 @@ class FedAvg:
         p = self.params
         steps: list[UpdateStep] = []
         if p.privacy != "none":
-            steps.append((Withhold if p.privacy == "record" else ClipAndNoise)(p.clip, p.noise))
+            assert p.clip is not None, "the parameters have seen to it"
+            assert p.noise is not None
+            steps.append(Withhold(p.clip, p.noise) if p.privacy == "record" else ClipAndNoise(p.clip, p.noise))
         elif p.clip is not None:
             steps.append(Clip(p.clip))
         if p.secure_sums:

@@ -76,7 +76,9 @@ class FedIIR(FedAvg):
         @model_validator(mode="after")
         def _batches_are_not_private(self) -> FedIIR.Params:
             if self.privacy == "client" and self.gradient_average == "batches":
-                raise ValueError("gradient_average=batches sends how many batches a client has; with privacy use clients")
+                raise ValueError(
+                    "gradient_average=batches sends how many batches a client has; with privacy use clients"
+                )
             return self
 
         def idle(self) -> dict[str, str]:

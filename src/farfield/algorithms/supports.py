@@ -109,8 +109,8 @@ class Supports:
     clip: Answer = True
     #: A local loss in which rare classes weigh more (class_weights=balanced).
     class_weights: Answer = True
-    #: Differential privacy of rows (privacy=record) and of clients (privacy=client). Not supported unless said: a method
-    #: says it when it is known how much one row, or one client, can change what leaves.
+    #: Differential privacy of rows (privacy=record) and of clients (privacy=client). Not supported unless said: a
+    #: method says it when it is known how much one row, or one client, can change what leaves.
     record_privacy: Answer = No("has a local objective in which one row has no bounded part")
     client_privacy: Answer = No("sends what has no meaning with noise on it")
     #: A server that receives sums over the clients alone (secure_sums=true).

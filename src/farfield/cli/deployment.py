@@ -119,7 +119,9 @@ def client(
     data = open_site(own)
     for note in data.notes:
         messages.print(f"[yellow]note:[/] {escape(one_line(note))}", highlight=False, soft_wrap=True)
-    manifest = make_manifest(asked, schema=data.schema, spec=own_spec(asked, data.schema), role=own.role)
+    manifest = make_manifest(
+        asked, schema=data.schema, spec=own_spec(asked, data.schema), role=own.role, validation=own.validation
+    )
     folder = state or own.path.parent / ".farfield" / f"{asked.name}-{own.name}"
     output.print(render(manifest))
     if show:

@@ -56,6 +56,11 @@ COMMANDS = (
         "farfield.cli.watch:watch",
         "Show a running bench, training or deployment in the browser, without its held-out results.",
     ),
+    (
+        "privacy",
+        "farfield.cli.privacy:privacy",
+        "Tell what a private training costs in ε, or how much noise an ε needs. Nothing is trained.",
+    ),
     ("list", "farfield.cli.list_and_show:list_", "List algorithms, tasks, presets or engines."),
     (
         "show",

@@ -17,6 +17,8 @@ from farfield.privacy.release import Release
 
 #: So many different clients are accounted exactly; more are put into so many groups, each by its worst case.
 MOST_DIFFERENT = 12
+#: Noise multipliers are looked for between these: less is hardly any, and more drowns everything.
+LEAST_NOISE, MOST_NOISE = 0.25, 2.0**16
 #: A noise multiplier is found to this relative precision.
 PRECISION = 1e-3
 
@@ -28,7 +30,7 @@ class PrivacyError(UserError):
 def check_installed() -> None:
     """Refuse privacy where its accountant is not installed."""
     try:
-        import dp_accounting  # noqa: F401
+        import dp_accounting  # type: ignore[import-untyped]  # noqa: F401
     except ImportError:
         raise PrivacyError("differential privacy needs its accountant; install it with farfield[privacy]") from None
 
@@ -51,7 +53,7 @@ def _epsilon(events: tuple[tuple[float, float, int], ...], delta: float) -> floa
         return math.inf
     check_installed()
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.pld import PLDAccountant  # type: ignore[import-untyped]
 
     accountant = PLDAccountant()
     for noise, rate, count in events:
@@ -83,14 +85,14 @@ def noise_for(epsilon: float, delta: float, releases: Callable[[float], Mapping[
     """Return the smallest noise multiplier, to 0.1 %, with which what `releases` gives for it costs at most ε."""
     if not epsilon > 0:
         raise PrivacyError(f"epsilon = {epsilon:g}: give a number over 0")
-    low, high = 0.0, 1.0
-    while epsilon_of(releases(high), delta) > epsilon:
-        low, high = high, 2 * high
-        if high > 1e6:
-            raise PrivacyError(f"no noise multiplier up to 1e6 gives ε = {epsilon:g}")
-    while high - low > PRECISION * high:
+    # From much noise to little: the accountant is quick where ε is small.
+    high = MOST_NOISE
+    if epsilon_of(releases(high), delta) > epsilon:
+        raise PrivacyError(f"no noise multiplier up to {MOST_NOISE:g} gives ε = {epsilon:g}")
+    while high / 2 >= LEAST_NOISE and epsilon_of(releases(high / 2), delta) <= epsilon:
+        high /= 2
+    low = high / 2
+    while high - low > PRECISION * high and high > LEAST_NOISE:
         middle = (low + high) / 2
-        if low == 0.0 and middle < 0.1:
-            break  # less noise than this is none, and its accountant needs very much memory
         low, high = (middle, high) if epsilon_of(releases(middle), delta) > epsilon else (low, middle)
     return high

@@ -1,8 +1,8 @@
 """Client-level privacy: replies in which a client's whole contribution is protected.
 
-All that a phase sends of a client's data is one vector: it is cut to the length C, and noise N(0, (zC)²) is added to each
-of its entries at the client. So the guarantee holds against the server too, which sees the noised vector and nothing
-else. What is not noised does not leave: losses, validation figures and running statistics are withheld.
+All that a phase sends of a client's data is one vector: it is cut to the length C, and noise N(0, (zC)²) is added to
+each of its entries at the client. So the guarantee holds against the server too, which sees the noised vector and
+nothing else. What is not noised does not leave: losses, validation figures and running statistics are withheld.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Withhold:
             "times that is added"
         )
         return {
-            name: replace(declared, meaning=f"{declared.meaning}; {made}") if declared.in_privacy == "noise" else declared
+            name: replace(declared, meaning=f"{declared.meaning}; {made}")
+            if declared.in_privacy == "noise"
+            else declared
             for name, declared in sends.items()
             if declared.in_privacy != "withhold"
         }
@@ -60,7 +62,9 @@ class ClipAndNoise:
     def declare(self, sends: Mapping[str, Sends]) -> Mapping[str, Sends]:
         said = f"with the rest of the reply at most {self.clip:g} long, then with noise of {self.noise:g} times that"
         return {
-            name: replace(declared, meaning=f"{declared.meaning}; {said}") if declared.in_privacy == "noise" else declared
+            name: replace(declared, meaning=f"{declared.meaning}; {said}")
+            if declared.in_privacy == "noise"
+            else declared
             for name, declared in sends.items()
             if declared.in_privacy != "withhold"
         }
@@ -72,7 +76,9 @@ class ClipAndNoise:
         flat = torch.cat([part.reshape(-1) for part in parts]) if parts else torch.zeros(0)
         flat = with_noise(shortened(flat, self.clip), self.clip, self.noise, source_of(client, "privacy"))
         found: dict[str, Tensor | float | int] = {}
-        for name, part, piece in zip(noised, parts, flat.split([part.numel() for part in parts]), strict=True):
+        start = 0
+        for name, part in zip(noised, parts, strict=True):
+            piece, start = flat[start : start + part.numel()], start + part.numel()
             found[name] = piece.view(part.shape) if isinstance(values[name], Tensor) else float(piece)
         public = {n: v for n, v in values.items() if n in sends and sends[n].in_privacy == "public"}
         return {**found, **public}

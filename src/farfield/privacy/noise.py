@@ -55,7 +55,8 @@ class SecureSource:
         # Midpoints of 2^53 cells, so that neither 0 nor 1 occurs.
         uniform = (_integers(DRAWS * prod(shape)) + 0.5) / 2.0**53
         draws = torch.special.ndtri(torch.from_numpy(uniform)).view(DRAWS, *shape)
-        return (draws.sum(0) / DRAWS**0.5).to(torch.get_default_dtype())
+        total: Tensor = draws.sum(0) / DRAWS**0.5
+        return total.to(torch.get_default_dtype())
 
     def chosen(self, rows: int, rate: float) -> Tensor:
         if rate >= 1.0:

@@ -2,9 +2,10 @@
 
     Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang. Deep Learning with Differential Privacy. CCS 2016.
 
-A step draws each row with probability q = B/n and for itself (an empty batch is a batch), cuts each drawn row's gradient
-to the length C, adds noise N(0, (zC)²) to the sum, and divides by B. What the method does with that gradient afterwards
-(momentum, a proximal term, a control variate) and what the server makes of the update cost no further privacy.
+A step draws each row with probability q = B/n and for itself (an empty batch is a batch), cuts each drawn row's
+gradient to the length C, adds noise N(0, (zC)²) to the sum, and divides by B. What the method does with that gradient
+afterwards (momentum, a proximal term, a control variate) and what the server makes of the update cost no further
+privacy.
 """
 
 from __future__ import annotations

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from farfield.federation.phase import declared_phases, is_local_training
 from farfield.privacy.record_level import sampling_rate, steps_in_round
 
-if TYPE_CHECKING:
-    from farfield.algorithms import FedAvg
+
+class Method(Protocol):
+    """What is asked of a method: its settings, its phases and its local epochs."""
+
+    @property
+    def params(self) -> Any: ...
+    @property
+    def phases(self) -> tuple[str, ...]: ...
+    def epochs(self, round: int) -> int: ...
 
 
 @dataclass(frozen=True, order=True)
@@ -21,20 +28,18 @@ class Release:
     steps: int
 
 
-def is_private(algorithm: FedAvg) -> bool:
+def is_private(algorithm: Method) -> bool:
     """Return whether a method's settings ask for differential privacy."""
     return bool(algorithm.params.privacy != "none")
 
 
-def uploading_phases(algorithm: FedAvg) -> list[str]:
+def uploading_phases(algorithm: Method) -> list[str]:
     """Return the phases of a round in which something noised leaves a client."""
     declared = declared_phases(algorithm)
-    return [
-        name for name in algorithm.phases if any(sends.in_privacy == "noise" for sends in declared[name].values())
-    ]
+    return [name for name in algorithm.phases if any(sends.in_privacy == "noise" for sends in declared[name].values())]
 
 
-def release_of(algorithm: FedAvg, phase: str, round: int, rows: int) -> Release | None:
+def release_of(algorithm: Method, phase: str, round: int, rows: int) -> Release | None:
     """Return what a phase releases of a client with so many training rows; None where nothing noised leaves."""
     p = algorithm.params
     if not is_private(algorithm) or phase not in uploading_phases(algorithm):
@@ -45,7 +50,7 @@ def release_of(algorithm: FedAvg, phase: str, round: int, rows: int) -> Release 
     return Release(float(p.noise), sampling_rate(p.batch_size, rows), steps)
 
 
-def releases_of(algorithm: FedAvg, rounds: int, rows: int) -> dict[Release, int]:
+def releases_of(algorithm: Method, rounds: int, rows: int) -> dict[Release, int]:
     """Return what a whole run of so many rounds releases of a client, with how often."""
     found: dict[Release, int] = {}
     for number in range(1, rounds + 1):

@@ -3,8 +3,8 @@
     total = clipped_sum(model, row_losses, batch, clip=1.0)      # Σ_i g_i · min(1, clip / ‖g_i‖), flat
 
 Two ways, with the same result. In a model of linear layers the gradient of a row by a layer's weights is the outer
-product of what goes into the layer and of the derivative by what comes out of it, so that its length and the clipped sum
-need no gradient per row (Goodfellow 2015, Efficient Per-Example Gradient Computations; "ghost clipping"). Any other
+product of what goes into the layer and of the derivative by what comes out of it, so that its length and the clipped
+sum need no gradient per row (Goodfellow 2015, Efficient Per-Example Gradient Computations; "ghost clipping"). Any other
 model without BatchNorm takes one gradient per row with `torch.func`.
 """
 

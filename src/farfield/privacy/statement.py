@@ -13,12 +13,12 @@ ADJACENCY = {
 NOT_COVERED = {
     "record": (
         "not covered: the number of rows, the schema, the statistics by which columns are prepared, rows that are "
-        "measured on (validation figures are withheld; held-out and evaluating sites tell theirs exactly), several rows "
-        "of one person, and how long a phase takes or that it fails"
+        "measured on (validation figures are withheld; held-out and evaluating sites tell theirs exactly), several "
+        "rows of one person, and how long a phase takes or that it fails"
     ),
     "client": (
-        "not covered: who takes part, the number of rows, the schema, the statistics by which columns are prepared, what "
-        "held-out and evaluating sites measure, and how long a phase takes or that it fails"
+        "not covered: who takes part, the number of rows, the schema, the statistics by which columns are prepared, "
+        "what held-out and evaluating sites measure, and how long a phase takes or that it fails"
     ),
 }
 WITHHELD = "no loss and no validation figure leaves a client, so the last round is kept"

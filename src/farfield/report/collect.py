@@ -244,7 +244,7 @@ def _select(plan: dict[str, Any], curve: Curve, path: Path) -> dict[str, dict[st
 
 
 def _is_private(plan: Mapping[str, Any], curve: Curve) -> bool:
-    return plan["settings"].get(curve.algorithm, {}).get("privacy", "none") != "none"
+    return bool(plan["settings"].get(curve.algorithm, {}).get("privacy", "none") != "none")
 
 
 def _rounds(plan: dict[str, Any], run: RunFolder) -> list[dict[str, Any]]:

@@ -29,8 +29,8 @@ def privacy_notes(sweep: Sweep) -> list[str]:
     """Return what a reader of a table must know of private variants: ε of each, what it is for, what it leaves out."""
     found = privacy_by_label(sweep)
     notes = [
-        f"{label}: {cost_text(of)}, by the accountant for one run (the largest over clients and runs); noise multiplier "
-        f"{of['noise']:g}, clip {of['clip']:g}."
+        f"{label}: {cost_text(of)}, by the accountant for one run (the largest over clients and runs); noise "
+        f"multiplier {of['noise']:g}, clip {of['clip']:g}."
         for label, of in found.items()
     ]
     for level in dict.fromkeys(of["level"] for of in found.values()):

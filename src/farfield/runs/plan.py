@@ -24,6 +24,7 @@ from farfield.runs.plan_checks import (
     check_outline,
     validation_notes,
 )
+from farfield.runs.privacy_checks import check_privacy, privacy_plan_notes
 from farfield.runs.references import Wanted, with_references
 from farfield.runs.settings import (
     PlanError,
@@ -335,11 +336,13 @@ def make_plan(
             plan = with_learnable_folds(plan, rows, named=held_out is not None)
         plan = fit.without_misfits(plan, counted.clients, found.model)
         plan = plan.model_copy(update={"baseline": baseline_label(baseline, plan.variants)})
+        check_privacy(plan)
         if tuning is not None:
             parameters = with_parameters(tuning, plan.variants, plan.settings, given, plan.metric)
             plan = plan.model_copy(update={"tuning": parameters})
         told = (*validation_notes(plan, counted.validation_rows), *baseline_notes(plan))
         told += (*dropped_notes(plan.variants, defaults, given), *_beaten_notes(found))
+        told += tuple(privacy_plan_notes(plan, task.rows))
         told += (*_idle_notes(plan, asked, given), *untuned_notes(plan, given))
         plan = plan.model_copy(update={"notes": (*plan.notes, *told)})
         if equal_steps:

@@ -1,8 +1,8 @@
 """The releases of a private run, on disk: written before clients are asked, never taken back.
 
 A round that fails, is skipped or is made again after a crash has been released all the same, so its rows stay when the
-other records go back to a checkpoint. On one machine a round that is made again has the same seed and so the same noise:
-the same reply, which counts once. Across sites it has new noise and counts again.
+other records go back to a checkpoint. On one machine a round that is made again has the same seed and so the same
+noise: the same reply, which counts once. Across sites it has new noise and counts again.
 """
 
 from __future__ import annotations

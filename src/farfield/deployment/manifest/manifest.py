@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,6 +29,7 @@ from farfield.deployment.manifest.entries import (
     secure_sum_entries,
     statistics_entries,
 )
+from farfield.deployment.manifest.privacy_budget import privacy_text
 from farfield.errors import UserError
 
 if TYPE_CHECKING:  # for annotations alone: these import torch
@@ -52,30 +53,48 @@ class Manifest(BaseModel):
     seed: int = 0
     #: The model, but for sizes that follow from all sites' columns and classes; None where none can be made yet.
     model: dict[str, Any] | None = None
+    #: What differential privacy costs and protects in all approved rounds, in words; empty without it.
+    privacy: str = ""
     entries: tuple[Entry, ...]
 
     @property
     def digest(self) -> str:
         """The sha256 of all but the sizes in numbers, which grow with what other sites know."""
         content = self.model_dump(mode="json", exclude={"entries": {"__all__": {"numbers"}}})
+        if not self.privacy:  # as in approvals from before there was any
+            del content["privacy"]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def make_manifest(federation: FederationFile, *, schema: SiteSchema, spec: ModelSpec | None, role: str) -> Manifest:
-    """Return what a site with this data sends. `spec` is the model for its own columns, for sizes in numbers."""
+def make_manifest(
+    federation: FederationFile,
+    *,
+    schema: SiteSchema,
+    spec: ModelSpec | None,
+    role: str,
+    validation: float | Literal["official"] = 0.1,
+) -> Manifest:
+    """Return what a site with this data sends. `spec` is the model for its own columns, for sizes in numbers.
+
+    `validation` is the share of rows that do not train, for what privacy costs.
+    """
     client = _method(federation)
     training = role != "evaluate"
     entries = [*schema_entries(schema), *reply_entries(training)]
     defaults = _defaults(schema)
     settings = _settings(federation, defaults)
+    rounds = _rounds(federation, defaults) if client.trains else 1
+    privacy = ""
     if training:
         from farfield.algorithms import build
         from farfield.federation.phase import declared_phases
 
         entries += statistics_entries(schema)
         entries += diagnosis_entries() if federation.diagnose else []
-        layout, declared = _layout(client, spec), declared_phases(build(federation.algorithm, settings))
+        algorithm = build(federation.algorithm, settings)
+        layout, declared = _layout(client, spec), declared_phases(algorithm)
+        privacy = privacy_text(algorithm, rounds, schema.rows, validation)
         for phase in (*client.phases, "evaluate"):
             entries += phase_entries(phase, declared[phase], layout)
         entries += secure_sum_entries() if settings.get("secure_sums") else []
@@ -84,10 +103,11 @@ def make_manifest(federation: FederationFile, *, schema: SiteSchema, spec: Model
     return Manifest(
         federation=federation.name,
         algorithm=federation.algorithm,
-        rounds=_rounds(federation, defaults) if client.trains else 1,
+        rounds=rounds,
         settings=settings,
         seed=federation.seed,
         model=None if spec is None else without_sizes(client.model_for(spec).model_dump(mode="json")),
+        privacy=privacy,
         entries=tuple(entries),
     )
 

@@ -108,6 +108,8 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
         sentences.append(
             "Where the server needs the sum it still receives each site's numbers, and adds them up itself."
         )
+    if manifest.privacy:
+        sentences.append(manifest.privacy)
     if manifest.settings and len(phases) > 1:
         given = ", ".join(f"{key} = {value}" for key, value in manifest.settings.items() if value is not None)
         sentences.append(f"Settings: {given}.")

@@ -44,6 +44,7 @@ class SitesFederation(FlowerFederation):
         #: By name of a site the rows that it declared when it joined.
         self._declared = dict(rows or {})
         nodes = [self._node(member.node, member.name) for member in members]
+        self.secure_noise = True  # sites draw the noise of private training themselves
         super().__init__(grid, nodes, layout, assignment, quorum=quorum, deadline=deadline)
         self._network, self._members, self._proposal, self._report = Network(grid), list(members), proposal, report
         self._present: set[int] = {node.id for node in nodes}

@@ -21,6 +21,7 @@ from farfield.algorithms import build
 from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.audit.log import AuditLog
 from farfield.deployment.audit.site_answers import audited
+from farfield.deployment.manifest.privacy_budget import Spent
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.site.deployed_site import DeployedSite
 from farfield.deployment.site.state_file import load_state, save_state, state_file
@@ -50,6 +51,7 @@ def make_app(site: DeployedSite, folder: Path, identity: Identity | None = None)
     With an `identity` the site takes part in secure sums only with sites whose keys it knows.
     """
     app, activity = ClientApp(), ActivityLog(folder)
+    site.spent = Spent(folder)
     responder = SiteResponder(site, folder, activity, identity)
     logged = audited(AuditLog(folder, side="site", name=site.name))
 

@@ -17,6 +17,7 @@ from farfield import __version__
 from farfield.deployment.manifest.enforce import check_phase, check_proposal, check_seed_and_model
 from farfield.deployment.manifest.entries import DIAGNOSIS
 from farfield.deployment.manifest.manifest import Manifest
+from farfield.deployment.manifest.privacy_budget import Spent
 from farfield.deployment.schema.site_schema import AgreedSchema, read_agreed_schema
 from farfield.deployment.site.data import SiteData, open_site
 from farfield.deployment.site.site_file import read_site
@@ -36,6 +37,8 @@ class DeployedSite:
 
     def __init__(self, data: SiteData, approved: Manifest) -> None:
         self.data, self.approved = data, approved
+        #: The count of noised steps on this site's disk; without one nothing private is answered.
+        self.spent: Spent | None = None
 
     @property
     def name(self) -> str:
@@ -96,6 +99,9 @@ class DeployedSite:
             raise Refused(f"this is site '{self.name}', and the message is for '{name}'")
         agreed, domain, _ = self._prepared(assignment)
         training, validation = self.data.split(agreed, assignment.seed)
+        private = self.approved.settings.get("privacy", "none") != "none"
+        if private:
+            self._spend(phase, round, len(training))
         rows = {domain.name: domain}
         return Client(
             id=0,
@@ -108,7 +114,13 @@ class DeployedSite:
             phase=phase,
             state=state,
             augment=str(assignment.data.get("augment", "none")),
+            secure_noise=private,
         )
+
+    def _spend(self, phase: str, round: int, rows: int) -> None:
+        if self.spent is None:
+            raise Refused(f"site '{self.name}' has no place to count what leaves with noise")
+        self.spent.spend(self.approved, phase, round, rows)
 
     def allow(self, assignment: Assignment, phase: str, round: int) -> None:
         self._need_training_role()

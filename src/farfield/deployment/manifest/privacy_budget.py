@@ -1,0 +1,95 @@
+"""The privacy that a site's operator approves: what it costs, in words, and how much of it may be used up.
+
+`privacy_text(algorithm, rounds, rows, validation)` is part of the manifest. `allowed_steps` and `Spent` are what the
+site enforces: it stops answering a phase when all noised steps that were approved have been made, in however many runs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from farfield.federation.refusal import Refused
+from farfield.records.atomic import write_json
+
+if TYPE_CHECKING:  # for annotations alone: these import torch
+    from farfield.algorithms import FedAvg
+    from farfield.deployment.manifest.manifest import Manifest
+
+SPENT = "privacy-spent.json"
+
+
+def privacy_text(algorithm: FedAvg, rounds: int, rows: int, validation: float | Literal["official"]) -> str:
+    """Return what all approved rounds together cost and protect; empty where nothing is private."""
+    from farfield.privacy.accountant import largest_epsilon
+    from farfield.privacy.release import is_private, releases_of
+    from farfield.privacy.statement import sentences
+
+    if not is_private(algorithm):
+        return ""
+    share = 0.5 if validation == "official" else validation
+    # How a share of the rows is rounded is for the split to say; fewer rows are drawn more often.
+    most = max(2, rows - int(share * rows))
+    counts = range(max(1, most - 2), most + 1)
+    p = algorithm.params
+    epsilon = largest_epsilon([releases_of(algorithm, rounds, count) for count in counts], p.delta)
+    cost = {"level": p.privacy, "epsilon": epsilon, "delta": p.delta, "noise": p.noise, "clip": p.clip}
+    first, *rest = sentences(cost)
+    first = first.replace("; the largest over clients, by the PLD accountant", "; by the PLD accountant")
+    return " ".join(
+        [
+            f"Differential privacy, if all {rounds} rounds are made: {first}",
+            *rest,
+            "The noise is drawn at this site from the operating system's generator. When the approved rounds are used "
+            "up, in one run or in several, this site stops answering.",
+        ]
+    )
+
+
+def allowed_steps(approved: Manifest, phase: str, round: int, rows: int) -> tuple[int, int | None]:
+    """Return the noised steps of a phase in this round, and in all approved rounds; None for no limit.
+
+    No step is noised where the manifest approves no privacy.
+    """
+    from farfield.algorithms import build
+    from farfield.privacy.release import release_of
+
+    algorithm = build(approved.algorithm, approved.settings, approved.rounds)
+    now = release_of(algorithm, phase, round, rows)
+    if now is None or approved.rounds is None:
+        return (0 if now is None else now.steps), None
+    each = (release_of(algorithm, phase, number, rows) for number in range(1, approved.rounds + 1))
+    return now.steps, sum(release.steps for release in each if release is not None)
+
+
+class Spent:
+    """The noised steps that a site has made for each approved manifest, in a file that outlives its processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SPENT
+
+    def spend(self, approved: Manifest, phase: str, round: int, rows: int) -> None:
+        """Count the steps that are about to be made. Raises `Refused` if they are more than was approved."""
+        steps, limit = allowed_steps(approved, phase, round, rows)
+        if not steps:
+            return
+        of_all = self._read()
+        of = of_all.setdefault(approved.digest, {})
+        if limit is not None and of.get(phase, 0) + steps > limit:
+            raise Refused(
+                f"the privacy that was approved for phase '{phase}' is used up: {of.get(phase, 0)} of {limit} noised "
+                "steps are made"
+            )
+        of[phase] = of.get(phase, 0) + steps
+        write_json(self._path, of_all)  # before anything leaves: a step that fails afterwards counts
+
+    def _read(self) -> dict[str, dict[str, int]]:
+        if not self._path.exists():
+            return {}
+        try:
+            found = json.loads(self._path.read_bytes())
+            return {str(digest): {str(p): int(n) for p, n in of.items()} for digest, of in found.items()}
+        except (ValueError, AttributeError, TypeError):
+            # Going on would mean to count from zero again.
+            raise Refused("the count of noised steps at this site cannot be read, so nothing more is sent") from None

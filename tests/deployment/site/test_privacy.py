@@ -1,0 +1,143 @@
+"""A site that approved differential privacy: noise of its own, a price before it joins, and an end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.manifest.manifest import Manifest, make_manifest
+from farfield.deployment.manifest.privacy_budget import SPENT
+from farfield.deployment.manifest.table import render
+from farfield.deployment.site.data import open_site
+from farfield.deployment.site.deployed_site import DeployedSite
+from farfield.deployment.site.site_file import read_site
+from farfield.federation.engines.flower.run_assignment import Assignment
+from farfield.federation.refusal import Refused
+from farfield.models import build_model
+from tests.deployment.site.test_client_app import send
+from tests.deployment.sites_in_process import Sites, ask, together
+from tests.privacy.references import epsilon_from, gaussian_delta
+
+pytest.importorskip("dp_accounting")
+
+RECORD = {"privacy": "record", "clip": 1.0, "noise": 2.0, "batch_size": 0, "local_steps": 3}
+CLIENT = {"privacy": "client", "clip": 1.0, "noise": 2.0, "weighting": "uniform"}
+
+
+def private(federation: FederationFile, algorithm: str = "fedavg", **settings: Any) -> FederationFile:
+    return federation.model_copy(update={"algorithm": algorithm, "rounds": 2, "settings": settings or RECORD})
+
+
+def manifest_of(sites: Sites) -> Manifest:
+    data = open_site(read_site(sites.folder / "amber"))
+    return make_manifest(sites.federation, schema=data.schema, spec=None, role="train")
+
+
+def prepared(sites: Sites) -> tuple[Assignment, dict[str, Any]]:
+    made, _ = together(sites)
+    schema = made.agreed.model_dump(mode="json")
+    statistics = [ask(sites, node, "statistics", {"schema": schema, "seed": 0})[0] for node in (1, 2, 3)]
+    assert made.agreed.preparation is not None
+    given = Assignment(
+        run="r",
+        algorithm=sites.federation.algorithm,
+        settings=manifest_of(sites).settings,
+        rounds=2,
+        model=made.agreed.model,
+        seed=0,
+        data={"schema": schema, "fitted": made.agreed.preparation.merge(statistics).to_json()},
+    )
+    state = build_model(made.agreed.model, 0).state()
+    return given, {"model": {"parameters": state.parameters, "buffers": state.buffers}}
+
+
+@pytest.mark.parametrize("settings", [RECORD, CLIENT], ids=["record", "client"])
+def test_the_noise_is_not_the_seeds_and_nothing_else_leaves(
+    tmp_path: Path, federation: FederationFile, settings: dict[str, Any]
+) -> None:
+    """With a seed that the server knows, a question would have the same answer twice, and the noise could be redone."""
+    sites = Sites(tmp_path, private(federation, **settings))
+    given, groups = prepared(sites)
+    replies = [send(sites, given, **groups) for _ in range(2)]
+    assert [header["problem"] for header, _ in replies] == ["", ""]
+    first, second = (of["values"] for _, of in replies)
+    assert set(first) == {"update"}
+    assert not torch.equal(first["update"], second["update"])
+    assert float((first["update"] - second["update"]).norm()) > 0.1
+
+
+def test_a_site_stops_when_what_was_approved_is_used_up(tmp_path: Path, federation: FederationFile) -> None:
+    sites = Sites(tmp_path, private(federation))
+    given, groups = prepared(sites)
+    assert [send(sites, given, round=number, **groups)[0]["problem"] for number in (1, 2)] == ["", ""]
+    header, left = send(sites, given, round=2, **groups)
+    assert "used up: 6 of 6 noised steps" in header["problem"]
+    assert left["values"] == {}
+    other, _ = send(sites, given.model_copy(update={"run": "another"}), round=1, **groups)
+    assert "used up" in other["problem"], "another run with the same approval spends from the same budget"
+    sites.start(1, "amber")
+    again, _ = send(sites, given, round=1, **groups)
+    assert "used up" in again["problem"], "the count is on the disk"
+
+
+def test_a_question_that_fails_is_counted_before_it_is_answered(tmp_path: Path, federation: FederationFile) -> None:
+    sites = Sites(tmp_path, private(federation))
+    given, groups = prepared(sites)
+    bad = {"model": {**groups["model"], "parameters": groups["model"]["parameters"][:3]}}
+    assert send(sites, given, **bad)[0]["problem"] != ""
+    counted = json.loads((tmp_path / "amber" / SPENT).read_text())
+    assert list(counted.values()) == [{"train": 3}]
+
+
+def test_validation_is_refused_and_a_damaged_count_stops_everything(tmp_path: Path, federation: FederationFile) -> None:
+    sites = Sites(tmp_path, private(federation))
+    given, groups = prepared(sites)
+    assert "no phase 'evaluate'" in send(sites, given, "evaluate", **groups)[0]["problem"]
+    (tmp_path / "amber" / SPENT).write_text("{")
+    assert "cannot be read" in send(sites, given, **groups)[0]["problem"]
+
+
+def test_without_a_place_to_count_nothing_private_is_answered(tmp_path: Path, federation: FederationFile) -> None:
+    sites = Sites(tmp_path, private(federation))
+    given, _ = prepared(sites)
+    alone = DeployedSite(open_site(read_site(tmp_path / "amber")), manifest_of(sites))
+    with pytest.raises(Refused, match="no place to count"):
+        alone.client(given, "amber", round=1, phase="train", state={})
+
+
+@pytest.mark.parametrize(("settings", "times"), [(RECORD, 6), (CLIENT, 2)], ids=["record", "client"])
+def test_the_manifest_tells_the_price_before_a_site_joins(
+    tmp_path: Path, federation: FederationFile, settings: dict[str, Any], times: int
+) -> None:
+    sites = Sites(tmp_path, private(federation, **settings))
+    manifest = manifest_of(sites)
+    exact = epsilon_from(lambda e: gaussian_delta(e, 2.0, times), 1e-5)
+    told = float(manifest.privacy.split("ε = ")[1].split(" ")[0])
+    assert exact <= told <= exact + 0.01
+    assert "if all 2 rounds are made" in manifest.privacy
+    assert "not covered: " in manifest.privacy
+    console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(render(manifest))
+    assert manifest.privacy[:60] in console.export_text()
+    exchanges = {entry.exchange for entry in manifest.entries}
+    assert "evaluate" not in exchanges
+    assert [entry.name for entry in manifest.entries if entry.exchange == "train"] == ["update"]
+
+
+def test_without_privacy_nothing_is_counted_and_the_digest_is_as_before(
+    tmp_path: Path, federation: FederationFile
+) -> None:
+    sites = Sites(tmp_path, federation.model_copy(update={"algorithm": "fedavg", "settings": {"clip": 1.0}}))
+    manifest = manifest_of(sites)
+    assert manifest.privacy == ""
+    assert "privacy" not in json.dumps([entry.meaning for entry in manifest.entries])
+    assert manifest.digest != manifest.model_copy(update={"privacy": "x"}).digest
+    given, groups = prepared(sites)
+    assert send(sites, given, **groups)[0]["problem"] == ""
+    assert not (tmp_path / "amber" / SPENT).exists()
