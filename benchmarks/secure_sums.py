@@ -77,7 +77,7 @@ class Sites:
             yield Outcome(number, "", values=values)
 
 
-def measure(sites: int, parameters: int, leave: float) -> None:
+def measure(sites: int, parameters: int, leave: float) -> str:
     generator = torch.Generator().manual_seed(sites)
     updates = 0.01 * torch.randn(sites, parameters, generator=generator)
     summing = SecureSum("samples")
@@ -99,7 +99,7 @@ def measure(sites: int, parameters: int, leave: float) -> None:
         raise SystemExit(f"the sum differs from the plain one by {apart:g}")
     up = (masked.traffic.bytes_up["train"] + nodes.masked_bytes) / sites
     down = masked.traffic.bytes_down["train"] / sites
-    print(
+    return (
         f"{sites:5d} {leaving:6d} {up:12,.0f} {up / (4 * parameters):7.2f} {down:12,.0f} {down / (4 * parameters):7.2f}"
         f" {nodes.seconds / sites:9.3f} {server:9.3f} {plain_server:9.3f} {apart:10.1e}"
     )
@@ -119,7 +119,7 @@ def main() -> None:
     print("sites  leave     bytes up  ÷plain  extra down  ÷model  s a site  s server  s plain   difference")
     for sites in map(int, given.sites.split(",")):
         for leave in dict.fromkeys((0.0, given.leave)):
-            measure(sites, given.parameters, leave)
+            print(measure(sites, given.parameters, leave), flush=True)
 
 
 if __name__ == "__main__":
