@@ -88,8 +88,8 @@ def expected(leave: Mapping[str, str]) -> Integers | None:
     """The sum by the rules as they are written down: None where too few are left at one of the stages."""
     after = {name: STAGES.index(stage) for name, stage in leave.items()}
     members = [name for name, stage in after.items() if stage >= 1]
-    needed = max(3, -(-2 * len(members) // 3))
-    for stage in (1, 2, 3, 4):
+    two_thirds = -(-2 * len(members) // 3)
+    for stage, needed in ((1, max(3, two_thirds)), (2, max(3, two_thirds)), (3, max(3, two_thirds)), (4, two_thirds)):
         if sum(of >= stage for of in after.values()) < needed:
             return None
     # Plain whole numbers, modulo 2^64 at the end.

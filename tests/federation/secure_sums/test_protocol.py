@@ -48,8 +48,9 @@ def test_every_subset_may_leave_at_every_stage(count: int) -> None:
         for leaving in itertools.product([False, True], repeat=count):
             leave = {n: stage if gone else STAYS for n, gone in zip(names(count), leaving, strict=True)}
             outcomes.append(_check(leave))
-    # Of 3 none may leave, of 4 and of 5 one after it has sent keys; before keys, as long as 3 are left.
-    possible = {3: 4, 4: 5 * 4, 5: 3 * 6 + 16}
+    # Of 4 and of 5 sites one may leave after it has sent keys, of 3 one after it has sent its integers; before keys any
+    # may, as long as 3 are left.
+    possible = {3: 3 * 1 + 4, 4: 4 * 5, 5: 3 * 6 + 16}
     assert sum(outcomes) == possible[count]
 
 

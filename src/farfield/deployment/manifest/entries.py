@@ -92,7 +92,10 @@ def secure_sum_entries() -> list[Entry]:
         "for each site that has stayed a share of its own mask, for each that has left a share of its key; never both"
     )
     return [
-        _entry(SECURE_SUMS, "keys", "64 bytes", "two public keys, new for every sum, and their signature"),
+        _entry(SECURE_SUMS, "keys", "64 bytes", "two public keys, new for every sum"),
+        _entry(
+            SECURE_SUMS, "signature", "up to 512 bytes", "of these keys, where the site file names peers; else empty"
+        ),
         _entry(SECURE_SUMS, "sealed", "82 bytes a site", "shares of this site's masks, which only that site can read"),
         _entry(SECURE_SUMS, "masked", "8 bytes a number", masked),
         _entry(SECURE_SUMS, "shares", "33 bytes a site", helped),

@@ -55,7 +55,8 @@ class ServerSum:
     def total(self, masked: Mapping[str, Integers], answers: Mapping[str, Mapping[str, bytes]]) -> Integers:
         """Return the sum of the integers behind `masked`, with the shares that sites gave for unmasking."""
         self.need(masked, "are left")
-        self.need(answers, "answered with shares")
+        if len(answers) < threshold(len(self.members)):
+            raise SumFailed(f"{len(answers)} sites answered with shares, and {threshold(len(self.members))} are needed")
         numbers = {name: number for number, name in enumerate(self.members, 1)}
         total = np.zeros_like(next(iter(masked.values())))
         for integers in masked.values():

@@ -201,7 +201,7 @@ class NodeSums:
             about = json.loads(str(header[SUM]))
             sum_id, exchange = str(about["id"]), about["exchange"]
             given = groups.get(SUM, {})
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             raise Refused("this site sends its numbers only in a secure sum, and the message is of none") from None
         answer: dict[str, Tensor] | None = None
         if exchange == ADVERTISE:
@@ -235,7 +235,7 @@ def exchange_of(header: Mapping[str, Any]) -> str:
     """Return which exchange of a secure sum a message is of, for a record; empty for any other message."""
     try:
         exchange = json.loads(str(header[SUM]))["exchange"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return ""
     return f", secure sum: {exchange}" if exchange in (ADVERTISE, SHARE, MASK, UNMASK) else ""
 
