@@ -68,6 +68,11 @@ COMMANDS = (
         "Run a federation across sites, on Flower: wait for them, train, write a model folder.",
     ),
     ("client", "farfield.cli.deployment:client", "Join a federation with this site's data, which stays here."),
+    (
+        "site",
+        "farfield.cli.site:app",
+        "List the sites of a server, remove one, or replace its key, during a run.",
+    ),
     ("data", "farfield.cli.data:app", "Which data sets are here; bring them in, get them, check them."),
     (
         "certs",

@@ -125,7 +125,7 @@ class Rounds:
         self.facts = dict(facts or {})
         self.engines = [engine]
         self.validating = validation_clients(job.seed, validating, VALIDATION_CLIENTS)
-        self.domains = {validating[c] for c in self.validating}
+        self.domain_of = {c: validating[c] for c in self.validating}
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
         self.validation: float | None = None
@@ -189,6 +189,7 @@ class Rounds:
         self.fed.skipped = set(checkpoint.meta.get("skipped", ()))  # clients that keep their state forget these
         self.fed.accepted = {int(client): mark for client, mark in checkpoint.meta.get("accepted", {}).items()}
         self.engines = list(dict.fromkeys([*checkpoint.meta.get("engines", ()), *self.engines]))
+        self._leave_out_removed()
         for row in self.records.rounds():
             if "validation" in row:
                 self._is_better(row["validation"])
@@ -208,7 +209,7 @@ class Rounds:
 
     def _round(self, state: State) -> State:
         number = state.round + 1
-        clients = cohort(self.job.seed, number, self.fed.clients, self.schedule.cohort)
+        clients = cohort(self.job.seed, number, self.fed.clients, self.schedule.cohort, self.fed.removed)
         self.begun = state.round
         self.fed.begin(number, clients)
         started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
@@ -248,7 +249,19 @@ class Rounds:
         )
         return {"up": up, "down": down, "local_steps": traffic.local_steps}
 
+    def _leave_out_removed(self) -> None:
+        """Validate without clients that were removed; a round that was validated with them is no match for the rest."""
+        removed = self.fed.removed
+        if removed.isdisjoint(self.domain_of):
+            return
+        self.domain_of = {client: domain for client, domain in self.domain_of.items() if client not in removed}
+        self.validating = [client for client in self.validating if client not in removed]
+        left = set(self.domain_of.values())
+        self.validated = [{name: of for name, of in row.items() if name in left} for row in self.validated]
+        self.best = None
+
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:
+        self._leave_out_removed()
         try:
             replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
         except NobodyReplied as problem:
@@ -288,11 +301,11 @@ class Rounds:
         rule = self.schedule.rule
         required: frozenset[str] = frozenset()
         if rule == "source-validation":
-            self.validated.append(by_domain)
+            self.validated.append({name: of for name, of in by_domain.items() if name in self.domain_of.values()})
             metric, required = comparable(metric, self.validated)
             if (metric, required) != self.compared:  # no round before has this figure in all these domains
                 self.compared, self.best = (metric, required), None
-        if rule != "last" and set(by_domain) != self.domains:
+        if rule != "last" and set(by_domain) != set(self.domain_of.values()):
             return False
         found = () if rule == "last" else standing(rule, metric, by_domain, required)
         if not replaces(rule, found, self.best):

@@ -9,6 +9,7 @@ farfield.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -27,8 +28,8 @@ def listen_as_told() -> None:
     """Let Flower's SuperLink listen where `VARIABLE` says. Without the variable it listens as Flower does."""
     if VARIABLE not in os.environ:
         return
-    from flwr.superlink.cli import flower_superlink as module
-
+    # By its full name: the package has a function of the same name, which hides the module.
+    module: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
     told = json.loads(os.environ[VARIABLE])
     if not callable(getattr(getattr(module, "uvicorn", None), "run", None)):  # else it would listen elsewhere
         raise RuntimeError("this version of Flower has no 'uvicorn.run' to replace")
@@ -44,7 +45,7 @@ def listen_as_told() -> None:
             answer_local_name(config.ssl, told["certificate"], told["key"])
         uvicorn.Server(config).run(sockets=open_sockets(told["host"], told["port"]))
 
-    module.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
+    module.uvicorn = SimpleNamespace(run=run)
 
 
 def answer_local_name(context: ssl.SSLContext, certificate: str, key: str) -> None:

@@ -24,6 +24,7 @@ from farfield.deployment.server.engine import SitesFederation
 from farfield.deployment.server.evaluating_sites import evaluation_sentences
 from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
+from farfield.deployment.server.site_roster import SiteRoster
 from farfield.errors import UserError
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.federation import Event, FederationError
@@ -111,7 +112,8 @@ def _agree_with_sites(
     if path.exists():
         known = Agreement.model_validate_json(path.read_text())
         agreed = read_agreed_schema(known.schema_)
-        joined = wait_for_known_sites(network, federation, known.sites, agreed, settings.wait, activity.add)
+        removed = SiteRoster(folder).removed
+        joined = wait_for_known_sites(network, federation, known.sites, agreed, settings.wait, activity.add, removed)
         return joined, None if known.fitted is None else read_fitted(known.fitted)
     joined = wait_for_sites(network, federation, settings.wait, activity.add, settings.names)
     fitted = _fit(network, federation, joined, activity)
@@ -125,7 +127,7 @@ def _agree_with_sites(
 
 
 def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLog) -> dict[str, Any]:
-    federation, network = settings.federation, Network(grid)
+    federation, network, roster = settings.federation, Network(grid), SiteRoster(out / FLOWER)
     joined, fitted = _agree_with_sites(network, settings, out / FLOWER, activity)
     task = _outline(federation, joined, fitted)
     plan = _plan(federation, task)
@@ -175,6 +177,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
         quorum=plan.quorum,
         deadline=federation.deadline,
         report=activity.add,
+        roster=roster,
     ) as fed:
         rounds = Rounds(
             job,
@@ -184,14 +187,15 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
             fed,
             {number: member.name for number, member in enumerate(joined.training)},
             engine="flower deployment",
-            measure=_evaluation(network, joined.evaluating, assignment, algorithm, fed, federation.deadline),
-            facts=plan.facts(job),
-            watch=lambda progress: _report(activity, progress, fed),
+            measure=_evaluation(network, joined.evaluating, assignment, algorithm, fed, federation.deadline, roster),
+            facts=plan.facts(job) | roster.facts(),
+            watch=lambda progress: _report(activity, progress, fed, rounds, roster),
             on_better=best.keep,
         )
         result = rounds.to_the_end(algorithm.start(model.state()))
-    write_card(out, plan, task, job, result, _evaluation_on_card(out, joined.evaluating, activity))
-    took_part = [*fed.node_ids, *(member.node for member in joined.evaluating)]
+    unseen = _evaluation_on_card(out, joined.evaluating, activity)
+    write_card(out, plan, task, job, result, unseen + _removed_on_card(roster))
+    took_part = [*fed.node_ids, *_current_nodes(joined.evaluating, roster)]
     _notify_sites(network, "finished", "the run is finished", took_part)
     others = sorted(set(network.nodes()) - set(took_part))
     _notify_sites(network, "turned-away", "the run began without this site, and is finished", others)
@@ -262,11 +266,11 @@ def _evaluation(
     algorithm: Any,
     fed: SitesFederation,
     seconds: float,
+    roster: SiteRoster,
 ) -> Measure | None:
     """Return a function that measures a state at the sites that only evaluate; None if there are none."""
     if not evaluating:
         return None
-    names = {member.node: member.name for member in evaluating}
     given = {"assignment": assignment.model_dump(mode="json")}
 
     def measure(state: Any) -> Mapping[str, float]:
@@ -275,6 +279,7 @@ def _evaluation(
             for number, model in enumerate(algorithm.models(state))
         }
         metrics: dict[str, float] = {}
+        names = _current_nodes(evaluating, roster)
         for node, answer in network.ask(names, "measure", given, groups, seconds).items():
             try:
                 found = METRICS.validate_python(answer.value if not answer.problem else None)
@@ -283,11 +288,28 @@ def _evaluation(
                 message = f"site '{names[node]}' did not measure the model: {problem}"
                 fed.events.append(Event("not-measured", state.round, message))
                 continue
-            prefix = "" if len(names) == 1 else f"{names[node]}: "
+            prefix = "" if len(evaluating) == 1 else f"{names[node]}: "
             metrics |= {f"{prefix}{name}": value for name, value in found.items()}
         return metrics
 
     return measure
+
+
+def _current_nodes(members: Iterable[Member], roster: SiteRoster) -> dict[int, str]:
+    """Return the nodes and names of sites that were not removed; a site whose key was replaced is another node."""
+    removed = roster.removed
+    return {roster.node_of(m.name) or m.node: m.name for m in members if m.name not in removed}
+
+
+def _removed_on_card(roster: SiteRoster) -> str:
+    """Return a sentence for the model card about sites that were removed; empty without any."""
+    names = ", ".join(f"'{name}'" for name in sorted(roster.removed))
+    if not names:
+        return ""
+    return (
+        f"\n\nRemoved during the run by the server's operator: {names}. The rounds before had learned from their rows; "
+        "`run/events.jsonl` says from which round on they took no part."
+    )
 
 
 def _evaluation_on_card(out: Path, evaluating: tuple[Member, ...], activity: ActivityLog) -> str:
@@ -303,10 +325,13 @@ def _evaluation_on_card(out: Path, evaluating: tuple[Member, ...], activity: Act
     )
 
 
-def _report(activity: ActivityLog, progress: Progress, fed: SitesFederation) -> None:
+def _report(
+    activity: ActivityLog, progress: Progress, fed: SitesFederation, rounds: Rounds, roster: SiteRoster
+) -> None:
+    rounds.facts |= roster.facts()
     if progress.phase is not None:
         return  # a sign of life within a round, which the sites' own output gives
-    missing = f" ({fed.connected} of {fed.clients} sites connected)" if fed.connected < fed.clients else ""
+    missing = f" ({fed.connected} of {fed.expected} sites connected)" if fed.connected < fed.expected else ""
     activity.add(
         "round",
         f"round {progress.round} of {progress.rounds}{missing}",

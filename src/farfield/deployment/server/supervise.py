@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -34,16 +33,14 @@ from farfield.deployment.server.app_process import app_ended
 from farfield.deployment.server.link_address import LinkAddress, check_bind, link_address
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
 from farfield.deployment.server.refused_sites import RefusedSites
+from farfield.deployment.server.site_roster import LINK, NODES, SiteRoster
+from farfield.deployment.server.site_roster import fingerprint as _fingerprint
 from farfield.errors import UserError
 from farfield.records import RunFolder, difference
 from farfield.records.atomic import write_json
 
-#: The name of the connection in Flower's own configuration.
-LINK = "farfield"
 #: A file in the folder of Flower's files: the secret that its Control API asks for.
 SECRET = "secret"
-#: Another one: the nodes that are registered.
-NODES = "nodes.json"
 #: Seconds in which the ServerApp must have begun.
 START_SECONDS = 120.0
 APP = Path(__file__).parents[1] / "flower_app"
@@ -93,13 +90,17 @@ def serve(
     folder = out / FLOWER
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
-        _check_keys(folder, security.keys, resume)
+        roster = SiteRoster(folder)
+        roster.settle()
+        keys = roster.admitted(security.keys)
+        _check_keys(folder, keys, resume)
         start = uuid.uuid4().hex
         activity = ActivityLog(folder, start)
         activity.skip_existing()
         at = link_address(federation, folder, security.certificates, bind)
         with _superlink(at, folder, security) as link, app_ended(folder, start):
-            names = _register(security.keys, folder)
+            names = _register(keys, folder)
+            roster.forget_nodes(_flwr)
             gate.ready_file(folder / SECRET).touch()
             run = _write_settings(folder, federation, wait, start, names, resume)
             _start_run(app, folder, out)
@@ -234,10 +235,6 @@ def _registered(folder: Path) -> dict[str, list[str]]:
     """Return the name and the key's fingerprint of each node that an earlier start has registered."""
     path = folder / NODES
     return json.loads(path.read_text()) if path.exists() else {}
-
-
-def _fingerprint(key: Path) -> str:
-    return hashlib.sha256(key.read_bytes()).hexdigest()
 
 
 def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:
