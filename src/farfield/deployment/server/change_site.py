@@ -55,6 +55,7 @@ def rotate_key(out: Path, name: str, public: Path) -> str:
             raise RosterError(f"site '{name}' was removed from this run, which goes on without it; start a new run")
         now = fingerprint(public)
         if name not in changes.replaced or now != fingerprint(roster.key_of(name)):
+            _node_of(nodes, name)
             _check_new(nodes, changes, name, now)
             _replace(roster, name, public, running)
         if running:

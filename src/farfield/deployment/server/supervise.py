@@ -87,6 +87,8 @@ def serve(
     if done is not None:
         return done
     check_bind(federation, bind, security.insecure)
+    if security.certificates is not None:
+        check_host(security.certificates, federation.host)
     folder = out / FLOWER
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
@@ -140,8 +142,6 @@ def _check(federation: FederationFile, out: Path, security: Security, resume: bo
         raise ServerError(f"'{out}' is not empty and holds no run; choose another folder for --out")
     if resume:
         _check_unchanged(federation, out)
-    if security.certificates is not None:
-        check_host(security.certificates, federation.host)
 
 
 def _check_unchanged(federation: FederationFile, out: Path) -> None:
