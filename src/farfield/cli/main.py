@@ -69,6 +69,11 @@ COMMANDS = (
     ),
     ("client", "farfield.cli.deployment:client", "Join a federation with this site's data, which stays here."),
     (
+        "doctor",
+        "farfield.cli.doctor:doctor",
+        "Check a site, or a server, before it starts: connection, certificate, keys, clock, versions, disk, data.",
+    ),
+    (
         "site",
         "farfield.cli.site:app",
         "List the sites of a server, remove one, or replace its key, during a run.",
