@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import signal
+import math
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from farfield.cli.console import messages, output
+from farfield.cli.ending import EndedBySignals, stop
 from farfield.errors import UserError
 from farfield.printable import one_line
 
@@ -30,6 +30,20 @@ def server(
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the sites.")] = 600.0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    start_or_resume: Annotated[
+        bool,
+        typer.Option(
+            "--start-or-resume",
+            help="Start a run in --out, or go on with the one that is there: for a service that restarts.",
+        ),
+    ] = False,
+    bind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where to listen, if 'server' in the federation file only leads here: 0.0.0.0:9443 behind NAT.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No TLS and no keys. On addresses of this machine only.")
     ] = False,
@@ -41,7 +55,7 @@ def server(
     _need_flower()
     from farfield.cli.deployment_console import DeploymentConsole
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.server.supervise import Security, find_public_keys, serve
+    from farfield.deployment.server.supervise import Security, find_public_keys, has_run, serve
 
     asked = read_federation(federation)
     if insecure and (certs is not None or key):
@@ -52,12 +66,13 @@ def server(
             "(or --insecure, on this machine alone)"
         )
     security = Security(certs, find_public_keys(key or []))
+    resume = resume or (start_or_resume and has_run(out))
     try:
-        with _EndedBySignals(), DeploymentConsole(messages) as console:
-            result = serve(asked, out, security, wait=wait, resume=resume, show=console.show)
-    except KeyboardInterrupt:
-        begun = (out / "run" / "config.toml").exists()
-        _stop(f"stopped; the same command {'with --resume goes on' if begun else 'starts it again'}")
+        with EndedBySignals(), DeploymentConsole(messages) as console:
+            result = serve(asked, out, security, wait=wait, resume=resume, bind=bind, show=console.show)
+    except KeyboardInterrupt as cause:
+        goes_on = "goes on" if start_or_resume else "with --resume goes on"
+        stop(f"stopped; the same command {goes_on if has_run(out) else 'starts it again'}", cause)
     from farfield.records.participation import loss_sentences
     from farfield.trained.model_folder import load_model
 
@@ -89,7 +104,10 @@ def client(
         typer.Option(help="Folder for the approval and what the method keeps here. Default: beside the site file."),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for a server that does not answer yet.")] = 0.0,
-    stay: Annotated[bool, typer.Option("--stay", help="Stay when the run is finished, for the next one.")] = False,
+    stay: Annotated[
+        bool,
+        typer.Option("--stay", help="Stay for the next run, and wait for a server that is away: for a service."),
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No TLS and no key. For a server on this machine only.")
     ] = False,
@@ -140,12 +158,12 @@ def client(
             soft_wrap=True,
         )
     try:
-        check_server(asked, credentials, wait)
-        with _EndedBySignals(), DeploymentConsole(messages) as console:
+        with EndedBySignals(), DeploymentConsole(messages) as console:
+            check_server(asked, credentials, math.inf if stay else wait, show=console.show)
             join(asked, own.path, folder, credentials, show=console.show, stay=stay)
         _print_head(folder)
-    except KeyboardInterrupt:
-        _stop("this site has left; the same command joins again")
+    except KeyboardInterrupt as cause:
+        stop("this site has left; the same command joins again", cause)
 
 
 def _print_head(parent: Path) -> None:
@@ -179,25 +197,8 @@ def _approve(changed: str, accept: bool) -> None:
         raise typer.Exit(1)
 
 
-def _stop(text: str) -> None:
-    messages.print(f"\n{escape(text)}", highlight=False, soft_wrap=True)
-    raise typer.Exit(130)
-
-
 def _need_flower() -> None:
     if find_spec("flwr") is None:
         raise UserError("a deployment needs Flower, which is not installed: pip install 'farfield[flower]'")
 
 
-class _EndedBySignals:
-    """Treat SIGTERM as Ctrl-C, so that the processes that were started are ended, too."""
-
-    def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGTERM, self._interrupt)
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
-
-    @staticmethod
-    def _interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt

@@ -78,6 +78,16 @@ COMMANDS = (
         "farfield.cli.audit:audit",
         "Verify the audit log of a server or a site, and compare what one sent with what the other received.",
     ),
+    (
+        "doctor",
+        "farfield.cli.doctor:doctor",
+        "Check a site, or a server, before it starts: connection, certificate, keys, clock, versions, disk, data.",
+    ),
+    (
+        "site",
+        "farfield.cli.site:app",
+        "List the sites of a server, remove one, or replace its key, during a run.",
+    ),
     ("data", "farfield.cli.data:app", "Which data sets are here; bring them in, get them, check them."),
     (
         "certs",

@@ -107,6 +107,11 @@ class Engine(ABC):
     def layout(self) -> Layout:
         """The model's shape."""
 
+    @property
+    def removed(self) -> frozenset[int]:
+        """The clients that take no further part in the run: they are not drawn, asked or waited for."""
+        return frozenset()
+
     @abstractmethod
     def close(self) -> None: ...
 

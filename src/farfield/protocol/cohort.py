@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 
 from farfield.reproducibility.randomness import generator
 
 
-def cohort(seed: int, round: int, clients: int, size: int | None) -> list[int]:
-    """`size` clients drawn without replacement, in order; all of them when `size` is None."""
+def cohort(seed: int, round: int, clients: int, size: int | None, removed: Collection[int] = ()) -> list[int]:
+    """`size` clients drawn without replacement, in order; all of them when `size` is None.
+
+    Clients that were removed from the run are never drawn; those that are left fill the cohort as far as they can.
+    """
     if size is None or size == clients:
-        return list(range(clients))
+        return [client for client in range(clients) if client not in removed]
     if not 1 <= size <= clients:
         raise ValueError(f"a cohort of {size} cannot be drawn from {clients} clients")
-    drawn = torch.randperm(clients, generator=generator(seed, round, "cohort"))[:size]
-    return sorted(drawn.tolist())
+    order = torch.randperm(clients, generator=generator(seed, round, "cohort")).tolist()
+    return sorted([client for client in order if client not in removed][:size])
 
 
 def validation_clients(seed: int, domain_of: Mapping[int, str], limit: int) -> list[int]:

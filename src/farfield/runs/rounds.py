@@ -31,7 +31,8 @@ from farfield.runs.checkpoint import from_tensors, to_tensors
 from farfield.runs.plan import Job
 from farfield.runs.privacy_ledger import open_ledger
 from farfield.runs.sound_rounds import STEPPED_BACK, SoundRounds
-from farfield.runs.validation_by_domain import pooled_name, pooled_validation, validation_by_domain
+from farfield.runs.validation_by_domain import pooled_validation, validation_by_domain
+from farfield.runs.validation_panel import ValidationPanel
 
 #: At most this many clients are asked for validation, so that ten thousand clients do not mean ten thousand passes.
 VALIDATION_CLIENTS = 100
@@ -135,12 +136,9 @@ class Rounds:
         #: What the result says besides what happened: the task, the normalisation.
         self.facts = dict(facts or {})
         self.engines = [engine]
-        self.validating = validation_clients(job.seed, validating, VALIDATION_CLIENTS)
-        self.domains = {validating[c] for c in self.validating}
-        self._domain_of = dict(validating)
+        asked = validation_clients(job.seed, validating, VALIDATION_CLIENTS)
+        self.panel = ValidationPanel(asked, validating, pooled=bool(algorithm.params.secure_sums))
         self.sound = SoundRounds(algorithm, fed, fed.quorum, lambda client: validating.get(client, f"client {client}"))
-        if algorithm.params.secure_sums:
-            self.domains = {pooled_name(len(self.validating), len(self.validating))}
         self.seconds = self.server_seconds = 0.0
         self.missed = 0
         self.validation: float | None = None
@@ -216,9 +214,9 @@ class Rounds:
         self.missed = checkpoint.meta["missed"]
         self.fed.skipped = set(checkpoint.meta.get("skipped", ()))  # clients that keep their state forget these
         self.sound.left_out = set(checkpoint.meta.get("left_out", ()))
-        self._validate_without_left_out()
         self.fed.accepted = {int(client): mark for client, mark in checkpoint.meta.get("accepted", {}).items()}
         self.engines = list(dict.fromkeys([*checkpoint.meta.get("engines", ()), *self.engines]))
+        self._leave_out()
         for row in self.records.rounds():
             if row.get("validation"):
                 self._is_better(row["validation"])
@@ -239,10 +237,9 @@ class Rounds:
 
     def _round(self, state: State) -> State:
         number = state.round + 1
-        clients = cohort(self.job.seed, number, self.fed.clients, self.schedule.cohort)
+        clients = cohort(self.job.seed, number, self.fed.clients, self.schedule.cohort, self.fed.removed)
         self.begun = state.round
         started, waited = time.perf_counter(), self.fed.traffic.waiting_seconds
-        left_out = len(self.sound.left_out)
         try:
             after = self.sound.make(state, number, clients)
             self.missed = 0
@@ -256,8 +253,6 @@ class Rounds:
             after = replace(earlier or state, round=number, diagnostics={}, notes=())
         finally:
             self._record_events()
-        if len(self.sound.left_out) > left_out:
-            self._validate_without_left_out()
         self.server_seconds += time.perf_counter() - started - (self.fed.traffic.waiting_seconds - waited)
         for note in after.notes:
             self.fed.events.append(Event("note", number, note))
@@ -279,12 +274,12 @@ class Rounds:
         self.watch(Progress(self.job, number, self.schedule.rounds, self.loss, self.validation))
         return after
 
-    def _validate_without_left_out(self) -> None:
-        """Ask clients that are left out for no validation figures either, as long as there are others."""
-        left = [client for client in self.validating if client not in self.sound.left_out]
-        if left:
-            self.validating = left
-            self.domains = {self._domain_of[client] for client in left}
+    def _leave_out(self) -> None:
+        """Validate without clients that were removed or left out; a round validated with them is no match for the rest."""
+        if self.panel.leave_out(self.sound.left_out | self.fed.removed):
+            left = self.panel.domains
+            self.validated = [{name: of for name, of in row.items() if name in left} for row in self.validated]
+            self.best = None
 
     def _sent(self) -> dict[str, int]:
         """Bytes and local steps of the run so far, for training alone: what it costs to reach this round."""
@@ -308,16 +303,16 @@ class Rounds:
             if earlier is None:
                 return state, {}
         self.fed.discard()
-        self._validate_without_left_out()
         state = replace(earlier, round=number, diagnostics={}, notes=())
         return state, self._evaluate(state, number)
 
     def _evaluate(self, state: State, number: int) -> dict[str, Any]:
+        self._leave_out()
         if self.privacy is not None:  # no validation figure leaves a client
             return {"validation": {}, **self._measured(state, number)}
-        replies = self.fed.map_over(self.validating, self.algorithm.evaluate, state.model)
+        replies = self.fed.map_over(self.panel.clients, self.algorithm.evaluate, state.model)
         if self.algorithm.params.secure_sums:
-            by_domain = pooled_validation(replies, self.schedule.kind, len(self.validating))
+            by_domain = pooled_validation(replies, self.schedule.kind, len(self.panel.clients))
         else:
             by_domain = validation_by_domain(replies, self.schedule.kind)
         self._record_events()
@@ -353,11 +348,11 @@ class Rounds:
         rule = self.schedule.rule
         required: frozenset[str] = frozenset()
         if rule == "source-validation":
-            self.validated.append(by_domain)
+            self.validated.append({name: of for name, of in by_domain.items() if name in self.panel.domains})
             metric, required = comparable(metric, self.validated)
             if (metric, required) != self.compared:  # no round before has this figure in all these domains
                 self.compared, self.best = (metric, required), None
-        if rule != "last" and set(by_domain) != self.domains:
+        if rule != "last" and set(by_domain) != self.panel.domains:
             return False
         found = () if rule == "last" else standing(rule, metric, by_domain, required)
         if not replaces(rule, found, self.best):

@@ -68,11 +68,16 @@ def check_server_files(folder: Path) -> None:
 def check_host(folder: Path, host: str) -> None:
     """Refuse a certificate that is for other hosts than the one that sites connect to."""
     names = _names_of(folder / "server.crt")
-    if not any(_is_for(name, host) for name in names):
+    if not covers(folder, host):
         raise CredentialsError(
             f"'{folder / 'server.crt'}' is for {', '.join(names) or 'no host'}, and sites connect to '{host}', as the "
             f"federation file says; make one for it with 'farfield certs server {folder} --force --host {host}'"
         )
+
+
+def covers(folder: Path, host: str) -> bool:
+    """Return whether the server's certificate in a folder is for a host."""
+    return any(_is_for(name, host) for name in _names_of(folder / "server.crt"))
 
 
 def _names_of(certificate: Path) -> list[str]:

@@ -95,7 +95,8 @@ def from_this_machine(scope: Scope) -> bool:
     if not asking:
         return False
     try:
-        loopback = ip_address(str(asking[0])).is_loopback
+        address = ip_address(str(asking[0]))
+        loopback = (getattr(address, "ipv4_mapped", None) or address).is_loopback  # a socket for IPv4 and IPv6 maps it
     except ValueError:
         return False
     return loopback or (asked is not None and str(asked[0]) == str(asking[0]))
@@ -124,6 +125,7 @@ def serve(secret_file: Path) -> None:
         raise RuntimeError("this version of Flower has no 'get_middleware' to put the gate in by")
     extensions.get_middleware = lambda: (gate,)
     _load_neighbour("superlink").write_less_to_disk()
+    _load_neighbour("listening").listen_as_told()
     flower_superlink()
 
 

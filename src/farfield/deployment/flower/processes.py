@@ -21,6 +21,8 @@ from farfield.records.run import sole_writer
 #: Seconds that a process may take to end by itself.
 END_SECONDS = 10.0
 END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
+#: The groups of processes that run, by the number of their first process.
+_RUNNING: set[int] = set()
 
 
 class ProcessError(UserError):
@@ -39,7 +41,9 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         # One thread gives the same bits on every machine, and leaves the other cores to the site.
         "OMP_NUM_THREADS": "1",
     }
-    return {**os.environ, **quiet, "PATH": path, "FLWR_HOME": str(home), **more}
+    # Whoever trusts a proxy's word on who is asking would take any request for one of this machine.
+    around = {name: value for name, value in os.environ.items() if name != "FORWARDED_ALLOW_IPS"}
+    return {**around, **quiet, "PATH": path, "FLWR_HOME": str(home), **more}
 
 
 class Process:
@@ -56,6 +60,7 @@ class Process:
                 env=dict(env),
                 start_new_session=True,
             )
+        _RUNNING.add(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -93,10 +98,18 @@ class Process:
                 self._process.wait(END_SECONDS)
         self._signal(signal.SIGKILL)
         self._process.wait()
+        _RUNNING.discard(self._process.pid)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def kill_all() -> None:
+    """Kill all processes that were started here and still run, without waiting for them."""
+    for group in list(_RUNNING):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def is_loopback(host: str) -> bool:
@@ -125,8 +138,8 @@ def need_free_address(host: str, port: int) -> None:
             listener.bind((host, port))
         except OSError as error:
             raise ProcessError(
-                f"cannot listen at {host}:{port} ({error.strerror}); end what runs there, or change 'server' in the "
-                "federation file"
+                f"cannot listen at {host}:{port} ({error.strerror}); end what runs there, change 'server' in the "
+                "federation file, or, where that address only leads to this machine, listen at another with --bind"
             ) from None
 
 

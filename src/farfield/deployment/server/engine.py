@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from farfield.deployment.schema.site_schema import read_site_schema
 from farfield.deployment.server.ask_sites import Network
 from farfield.deployment.server.joining import Member, Report
+from farfield.deployment.server.site_roster import SiteRoster
 from farfield.errors import UserError
 from farfield.federation.engines.flower.engine import FlowerFederation, Node
 from farfield.federation.engines.flower.run_assignment import Assignment
@@ -40,6 +41,7 @@ class SitesFederation(FlowerFederation):
         deadline: float,
         rows: Mapping[str, int] | None = None,
         report: Report = lambda kind, text: None,
+        roster: SiteRoster | None = None,
     ) -> None:
         #: By name of a site the rows that it declared when it joined.
         self._declared = dict(rows or {})
@@ -50,6 +52,21 @@ class SitesFederation(FlowerFederation):
         self._present: set[int] = {node.id for node in nodes}
         #: Connected nodes that are no site of this run; they are asked once.
         self._foreign: set[int] = set()
+        #: Which node has which name, and who was removed; None for an open server, which knows no keys.
+        self._roster = roster
+        #: Sites whose removal is in the records.
+        self._noted_removed: set[int] = set()
+
+    @property
+    def removed(self) -> frozenset[int]:
+        """The sites that the server's operator has removed."""
+        names = self._roster.removed if self._roster is not None else frozenset()
+        return frozenset(number for number, member in enumerate(self._members) if member.name in names)
+
+    @property
+    def expected(self) -> int:
+        """The number of sites that still take part."""
+        return self.clients - len(self.removed)
 
     def _node(self, id: int, name: str) -> Node:
         return Node(id, name, name, self._declared.get(name))
@@ -74,27 +91,39 @@ class SitesFederation(FlowerFederation):
     @property
     def connected(self) -> int:
         """Return the number of sites that were connected when it was last checked."""
-        return sum(node.id in self._present for node in self._nodes)
+        removed = self.removed
+        return sum(node.id in self._present for number, node in enumerate(self._nodes) if number not in removed)
 
     def _note(self, kind: str, round: int, text: str) -> None:
         self.events.append(Event(kind, round, text))
-        self._report("left" if kind == "site-left" else "joined", text)
+        self._report("joined" if kind == "site-returned" else "left", text)
 
     def _look(self, round: int) -> None:
         before, self._present = self._present, set(self._network.nodes())
-        for node in self._nodes:
+        removed = self.removed
+        for number in sorted(removed - self._noted_removed):
+            self._noted_removed.add(number)
+            goes_on = f"the run goes on with {self.expected} of {self.clients} sites"
+            self._note("site-removed", round, f"site '{self._members[number].name}' was removed; {goes_on}")
+        staying = [node for number, node in enumerate(self._nodes) if number not in removed]
+        for node in staying:
             if node.id in before and node.id not in self._present:
                 self._note("site-left", round, f"site '{node.client}' is not connected")
             elif node.id in self._present and node.id not in before:
                 self._note("site-returned", round, f"site '{node.client}' is connected again")
-        if any(node.id not in self._present for node in self._nodes):
+        if any(node.id not in self._present for node in staying):
             self._recognise(round)
 
     def _recognise(self, round: int) -> None:
         """Find sites that were started again as new nodes: they are known by their names and their schemas."""
         known = {node.id for node in self._nodes} | self._foreign
+        names = self._roster.names if self._roster is not None else {}
         for id, answer in self._network.ask(sorted(self._present - known), "describe", self._proposal).items():
             place = None if answer.problem else self._place_of(answer.value)
+            if place is not None and names and names.get(id) != self._members[place].name:
+                place = None  # a site is let in under the name of its key and no other
+            if place is not None and place in self.removed:
+                place = None
             if place is None:
                 self._foreign.add(id)
                 continue
@@ -120,4 +149,7 @@ class SitesFederation(FlowerFederation):
         for number in clients:
             if number not in here:
                 yield self._lost(number, NOT_CONNECTED)
-        yield from super()._outcomes(phase, model, shared, here)
+        for outcome in super()._outcomes(phase, model, shared, here):
+            # Its reply may have come before it was removed; the operator wants nothing more of it.
+            gone = outcome.client in self.removed
+            yield self._lost(outcome.client, "its site was removed") if gone else outcome

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from farfield.deployment.federation_file import FederationFile
@@ -94,14 +94,18 @@ def wait_for_known_sites(
     agreed: AgreedSchema,
     seconds: float,
     report: Report,
+    removed: Collection[str] = (),
 ) -> JoinedSites:
-    """Wait for the sites that a resumed run began with. Some may be missing, if the quorum allows it."""
+    """Wait for the sites that a resumed run began with. Some may be missing, if the quorum allows it.
+
+    Sites that were removed keep their place and are not waited for.
+    """
     started = time.monotonic()
-    training = [name for name in agreed.sites if sites.get(name) == "train"]
+    training = [name for name in agreed.sites if sites.get(name) == "train" and name not in removed]
     needed = math.ceil(federation.quorum * len(training) - 1e-9)
     found: dict[str, Member] = {}
     asked: set[int] = set()
-    while len(found) < len(sites):
+    while len(found) < len(sites) - len(set(removed) & set(sites)):
         waited = time.monotonic() - started
         enough = sum(name in found for name in training) >= needed
         if waited > (min(FOR_THE_REST, seconds) if enough else seconds):
@@ -115,7 +119,7 @@ def wait_for_known_sites(
             elif answer.problem:
                 report("refused", f"a site (node {node}) did not join: {answer.problem}")
             else:
-                _readmit(found, sites, agreed, node, answer, report)
+                _readmit(found, {n: r for n, r in sites.items() if n not in removed}, agreed, node, answer, report)
         time.sleep(LOOK)
     if sum(name in found for name in training) < needed:
         missing = ", ".join(f"'{name}'" for name in training if name not in found)

@@ -27,6 +27,7 @@ from farfield.deployment.server.evaluating_sites import evaluation_sentences, re
 from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
 from farfield.deployment.server.run_report import RunReport, summary_lines
+from farfield.deployment.server.site_roster import SiteRoster
 from farfield.deployment.server.site_statistics import check_statistics
 from farfield.errors import UserError
 from farfield.federation.engines.flower.run_assignment import Assignment
@@ -113,7 +114,8 @@ def _agree_with_sites(
     if path.exists():
         known = Agreement.model_validate_json(json.dumps(read_checked_json(path)))
         agreed = read_agreed_schema(known.schema_)
-        joined = wait_for_known_sites(network, federation, known.sites, agreed, settings.wait, activity.add)
+        removed = SiteRoster(folder).removed
+        joined = wait_for_known_sites(network, federation, known.sites, agreed, settings.wait, activity.add, removed)
         return joined, None if known.fitted is None else read_fitted(known.fitted)
     joined = wait_for_sites(network, federation, settings.wait, activity.add, settings.names)
     fitted = _fit(network, federation, joined, activity)
@@ -127,7 +129,7 @@ def _agree_with_sites(
 
 
 def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLog) -> dict[str, Any]:
-    federation, network = settings.federation, Network(grid)
+    federation, network, roster = settings.federation, Network(grid), SiteRoster(out / FLOWER)
     joined, fitted = _agree_with_sites(network, settings, out / FLOWER, activity)
     task = _outline(federation, joined, fitted)
     plan = _plan(federation, task)
@@ -178,6 +180,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
         deadline=federation.deadline,
         rows=joined.agreed.sites,
         report=activity.add,
+        roster=roster,
     ) as fed:
         rounds = Rounds(
             job,
@@ -188,10 +191,10 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
             {number: member.name for number, member in enumerate(joined.training)},
             engine="flower deployment",
             measure=_evaluation(
-                network, joined.evaluating, assignment, algorithm, fed, federation.deadline, joined.agreed.kind
+                network, joined.evaluating, assignment, algorithm, fed, federation.deadline, joined.agreed.kind, roster
             ),
-            facts=plan.facts(job),
-            watch=lambda progress: report.on_progress(progress, _connected(fed)),
+            facts=plan.facts(job) | roster.facts(),
+            watch=lambda progress: _watch(progress, report, fed, rounds, roster),
             on_better=best.keep,
         )
         try:
@@ -200,8 +203,9 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
         finally:
             for line in summary_lines(rounds.participation(everyone=True)):
                 activity.add("summary", line)
-    write_card(out, plan, task, job, result, _evaluation_on_card(out, joined.evaluating, activity))
-    took_part = [*fed.node_ids, *(member.node for member in joined.evaluating)]
+    unseen = _evaluation_on_card(out, joined.evaluating, activity)
+    write_card(out, plan, task, job, result, unseen + _removed_on_card(roster))
+    took_part = [*fed.node_ids, *_current_nodes(joined.evaluating, roster)]
     _notify_sites(network, "finished", "the run is finished", took_part)
     others = sorted(set(network.nodes()) - set(took_part))
     _notify_sites(network, "turned-away", "the run began without this site, and is finished", others)
@@ -275,11 +279,11 @@ def _evaluation(
     fed: SitesFederation,
     seconds: float,
     kind: str,
+    roster: SiteRoster,
 ) -> Measure | None:
     """Return a function that measures a state at the sites that only evaluate; None if there are none."""
     if not evaluating:
         return None
-    names = {member.node: member.name for member in evaluating}
     given = {"assignment": assignment.model_dump(mode="json")}
 
     def measure(state: Any) -> Mapping[str, float]:
@@ -288,6 +292,7 @@ def _evaluation(
             for number, model in enumerate(algorithm.models(state))
         }
         metrics: dict[str, float] = {}
+        names = _current_nodes(evaluating, roster)
         for node, answer in network.ask(names, "measure", given, groups, seconds).items():
             try:
                 if answer.problem:
@@ -297,11 +302,28 @@ def _evaluation(
                 message = f"site '{names[node]}' did not measure the model: {problem}"
                 fed.events.append(Event("not-measured", state.round, message))
                 continue
-            prefix = "" if len(names) == 1 else f"{names[node]}: "
+            prefix = "" if len(evaluating) == 1 else f"{names[node]}: "
             metrics |= {f"{prefix}{name}": value for name, value in found.items()}
         return metrics
 
     return measure
+
+
+def _current_nodes(members: Iterable[Member], roster: SiteRoster) -> dict[int, str]:
+    """Return the nodes and names of sites that were not removed; a site whose key was replaced is another node."""
+    removed = roster.removed
+    return {roster.node_of(m.name) or m.node: m.name for m in members if m.name not in removed}
+
+
+def _removed_on_card(roster: SiteRoster) -> str:
+    """Return a sentence for the model card about sites that were removed; empty without any."""
+    names = ", ".join(f"'{name}'" for name in sorted(roster.removed))
+    if not names:
+        return ""
+    return (
+        f"\n\nRemoved during the run by the server's operator: {names}. The rounds before had learned from their rows; "
+        "`run/events.jsonl` says from which round on they took no part."
+    )
 
 
 def _evaluation_on_card(out: Path, evaluating: tuple[Member, ...], activity: ActivityLog) -> str:
@@ -321,5 +343,10 @@ def _evaluation_on_card(out: Path, evaluating: tuple[Member, ...], activity: Act
     )
 
 
+def _watch(progress: Progress, report: RunReport, fed: SitesFederation, rounds: Rounds, roster: SiteRoster) -> None:
+    rounds.facts |= roster.facts()
+    report.on_progress(progress, _connected(fed))
+
+
 def _connected(fed: SitesFederation) -> str:
-    return f" ({fed.connected} of {fed.clients} sites connected)" if fed.connected < fed.clients else ""
+    return f" ({fed.connected} of {fed.expected} sites connected)" if fed.connected < fed.expected else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -29,21 +28,20 @@ from farfield.deployment.flower.processes import (
     environment,
     exclusive,
     is_loopback,
-    need_free_address,
     wait_for_port,
 )
+from farfield.deployment.server.app_process import app_ended
+from farfield.deployment.server.link_address import LinkAddress, check_bind, link_address
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
 from farfield.deployment.server.refused_sites import RefusedSites
+from farfield.deployment.server.site_roster import LINK, NODES, SiteRoster
+from farfield.deployment.server.site_roster import fingerprint as _fingerprint
 from farfield.errors import UserError
 from farfield.records import RunFolder, difference
 from farfield.records.checked_files import read_checked_json, write_checked_json
 
-#: The name of the connection in Flower's own configuration.
-LINK = "farfield"
 #: A file in the folder of Flower's files: the secret that its Control API asks for.
 SECRET = "secret"
-#: Another one: the nodes that are registered.
-NODES = "nodes.json"
 #: Seconds in which the ServerApp must have begun.
 START_SECONDS = 120.0
 APP = Path(__file__).parents[1] / "flower_app"
@@ -76,31 +74,46 @@ def serve(
     *,
     wait: float = 600.0,
     resume: bool = False,
+    bind: str | None = None,
     show: Show = lambda _: None,
     app: Path = APP,
 ) -> dict[str, Any]:
     """Start a SuperLink, let the sites in, run the federation, and return the run's result.
 
-    `app` is the folder with the app that Flower starts: farfield's own.
+    `bind` is the address to listen at, if it is not the one that sites connect to. `app` is the folder with the app
+    that Flower starts: farfield's own.
     """
     _check(federation, out, security, resume)
     done = RunFolder(out / RUN).result
     if done is not None:
         return done
+    check_bind(federation, bind, security.insecure)
+    if security.certificates is not None:
+        check_host(security.certificates, federation.host)
     folder = out / FLOWER
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
-        _check_keys(folder, security.keys, resume)
+        roster = SiteRoster(folder)
+        roster.settle()
+        keys = roster.admitted(security.keys)
+        _check_keys(folder, keys, resume)
         start = uuid.uuid4().hex
         activity = ActivityLog(folder, start)
         activity.skip_existing()
-        with _superlink(federation, folder, security) as link:
-            names = _register(security.keys, folder)
+        at = link_address(federation, folder, security.certificates, bind)
+        with _superlink(at, folder, security) as link, app_ended(folder, start):
+            names = _register(keys, folder)
+            roster.forget_nodes(_flwr)
             gate.ready_file(folder / SECRET).touch()
             run = _write_settings(folder, federation, wait, start, names, resume)
             _start_run(app, folder, out)
             show({"kind": "listening", "text": _invitation(federation, security), "run": run})
             return _watch(out, activity, link, show)
+
+
+def has_run(out: Path) -> bool:
+    """Return whether a run was begun in this output folder."""
+    return RunFolder(out / RUN).exists
 
 
 def _invitation(federation: FederationFile, security: Security) -> str:
@@ -130,9 +143,6 @@ def _check(federation: FederationFile, out: Path, security: Security, resume: bo
         raise ServerError(f"'{out}' is not empty and holds no run; choose another folder for --out")
     if resume:
         _check_unchanged(federation, out)
-    need_free_address(federation.host, federation.port)
-    if security.certificates is not None:
-        check_host(security.certificates, federation.host)
 
 
 def _check_unchanged(federation: FederationFile, out: Path) -> None:
@@ -176,25 +186,25 @@ def _write_settings(
 
 
 @contextlib.contextmanager
-def _superlink(federation: FederationFile, folder: Path, security: Security) -> Iterator[Process]:
+def _superlink(at: LinkAddress, folder: Path, security: Security) -> Iterator[Process]:
     home = folder / "home"
     home.mkdir(exist_ok=True)
     _new_secret(folder)
-    command = [*_gated(folder), "link", "--host", federation.host, "--port", str(federation.port)]
+    command = [*_gated(folder), "link", "--host", at.host, "--port", str(at.port)]
     # In a file, so that the sites are still registered when the server is started again after a kill.
     command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
-    link = [f"[superlink.{LINK}]", f'address = "{federation.server}"']
+    link = [f"[superlink.{LINK}]", f'address = "{at.shown}"']
     if security.certificates is None:
         command += ["--insecure"]
         link += ["insecure = true"]
     else:
-        at = security.certificates.resolve()
-        command += ["--ssl-certfile", str(at / "server.crt"), "--ssl-keyfile", str(at / "server.key")]
-        command += ["--ssl-ca-certfile", str(at / "ca.crt"), "--enable-supernode-auth"]
-        link += [f'root-certificates = "{at / "ca.crt"}"']
+        files = security.certificates.resolve()
+        command += ["--ssl-certfile", str(files / "server.crt"), "--ssl-keyfile", str(files / "server.key")]
+        command += ["--ssl-ca-certfile", str(at.authority), "--enable-supernode-auth"]
+        link += [f'root-certificates = "{at.authority}"']
     (home / "config.toml").write_text("\n".join(link) + "\n")
-    with Process("Flower's SuperLink", command, folder / "superlink.log", environment(home)) as process:
-        wait_for_port(federation.host, federation.port, process)
+    with Process("Flower's SuperLink", command, folder / "superlink.log", environment(home, **at.variables)) as process:
+        wait_for_port(at.host, at.port, process)
         yield process
 
 
@@ -226,10 +236,6 @@ def _registered(folder: Path) -> dict[str, list[str]]:
     """Return the name and the key's fingerprint of each node that an earlier start has registered."""
     path = folder / NODES
     return read_checked_json(path) if path.exists() else {}
-
-
-def _fingerprint(key: Path) -> str:
-    return hashlib.sha256(key.read_bytes()).hexdigest()
 
 
 def _register(keys: Sequence[Path], folder: Path) -> dict[str, str]:

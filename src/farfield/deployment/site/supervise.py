@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
@@ -36,6 +37,8 @@ READ_SECONDS = 600.0
 LAST_REPLY_SECONDS = 2.0
 #: Seconds for which Flower may still count a lost node as connected.
 STILL_CONNECTED = 75.0
+#: Seconds before a SuperNode is started again; they double at a site that stays, up to the longest.
+PAUSE_SECONDS, LONGEST_PAUSE = 5.0, 60.0
 #: Parts of Flower's messages about a key that is not registered.
 _UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "failed to activate")
 #: The command that reads a site's rows and works on them; the state folder is added to it.
@@ -79,9 +82,11 @@ def check_credentials(federation: FederationFile, credentials: Credentials) -> N
     check_private_key(credentials.key)
 
 
-def check_server(federation: FederationFile, credentials: Credentials, seconds: float) -> None:
+def check_server(
+    federation: FederationFile, credentials: Credentials, seconds: float, *, show: Show = lambda _: None
+) -> None:
     """Check that the server answers and is trusted. Waits up to `seconds` for one that does not answer yet."""
-    until = time.monotonic() + seconds
+    until, told = time.monotonic() + seconds, False
     while True:
         try:
             with socket.create_connection((federation.host, federation.port), timeout=5.0) as plain:
@@ -105,6 +110,10 @@ def check_server(federation: FederationFile, credentials: Credentials, seconds: 
                     f"no server answers at {federation.server} ({error.strerror or error}); is it running, and is "
                     "'server' in the federation file its address? With --wait SECONDS a site waits for it"
                 ) from None
+            if not told:
+                told = True
+                why = error.strerror or error
+                show({"kind": "waiting", "text": f"no server answers at {federation.server} yet ({why}); waiting"})
             time.sleep(0.5)
 
 
@@ -152,7 +161,7 @@ def join(
             _until_ready(rows, activity, show)
             port = free_port()
             command = _supernode(federation, credentials, port, secret)
-            with _SuperNode(command, folder / "node.log", env) as node:
+            with _SuperNode(command, folder / "node.log", env, stay) as node:
                 wait_for_port("127.0.0.1", port, node)
                 write_json(runtime, {"address": f"127.0.0.1:{port}"})
                 _watch(federation, node, rows, activity, show, stay)
@@ -161,17 +170,24 @@ def join(
 class _SuperNode(Process):
     """A SuperNode. After a power cut Flower counts the lost one as connected for a minute and lets no second one in."""
 
-    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], stay: bool = False) -> None:
         self._again = command, log, env
-        self._until = time.monotonic() + STILL_CONNECTED
+        self._until = time.monotonic() + (math.inf if stay else STILL_CONNECTED)
+        self._stay, self._pause = stay, PAUSE_SECONDS
         super().__init__("Flower's SuperNode", command, log, env)
 
     def restart_if_turned_away(self) -> bool:
-        """Start it once more if it was turned away for that reason, and return whether it was."""
-        if time.monotonic() > self._until or "failed to activate" not in self.log_tail(20).lower():
+        """Start it once more if it was turned away for that reason, and return whether it was.
+
+        A site that stays starts it again for every reason and without end, at growing intervals.
+        """
+        turned_away = "failed to activate" in self.log_tail(20).lower()
+        if time.monotonic() > self._until or not (turned_away or self._stay):
             return False
         self.end()
-        time.sleep(5.0)
+        time.sleep(self._pause)
+        if self._stay:
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
         super().__init__("Flower's SuperNode", *self._again)
         return True
 

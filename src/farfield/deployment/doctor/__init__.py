@@ -1,0 +1,1 @@
+"""`farfield doctor`: check a site or a server before it starts, one line per check."""

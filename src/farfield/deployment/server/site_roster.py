@@ -1,0 +1,153 @@
+"""The sites of a server: which node has which name, which keys were replaced, and which sites were removed.
+
+Two files among Flower's own: `nodes.json` has the registered nodes, and `site-changes.json` what the operator has
+changed since the run was begun. The ServerApp reads both during a run, so a change holds from the next exchange on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from farfield.errors import UserError
+from farfield.records.atomic import write_json
+
+#: The name of the connection in Flower's own configuration.
+LINK = "farfield"
+#: The nodes that are registered: the name and the key's fingerprint of each.
+NODES = "nodes.json"
+CHANGES = "site-changes.json"
+#: A folder: the public keys that have replaced others.
+KEYS = "replaced-keys"
+
+
+class RosterError(UserError):
+    """A change of a site or its key that is not possible, or a record of one that cannot be read."""
+
+
+class SiteChanges(BaseModel):
+    """What the operator has changed since the run was begun."""
+
+    #: Sites that take no further part.
+    removed: list[str] = Field(default_factory=list)
+    #: By site the fingerprints of keys that are no longer let in.
+    replaced: dict[str, list[str]] = Field(default_factory=dict)
+    #: Nodes that the SuperLink has not forgotten yet.
+    to_forget: list[str] = Field(default_factory=list)
+    #: What was changed, and when, for whoever asks later.
+    history: list[dict[str, Any]] = Field(default_factory=list)
+
+    def note(self, what: str, site: str, **facts: str) -> None:
+        self.history.append({"time": time.time(), "what": what, "site": site, **facts})
+
+
+def fingerprint(key: Path) -> str:
+    """Return the hash that a key is recognised by."""
+    return hashlib.sha256(key.read_bytes()).hexdigest()
+
+
+class SiteRoster:
+    """The sites of the server whose Flower files are in a folder. Every answer is read from the files anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def nodes(self) -> dict[str, list[str]]:
+        """The name and the key's fingerprint of each node that may connect."""
+        path = self.folder / NODES
+        forgotten = self.changes.to_forget
+        known = json.loads(path.read_text()) if path.exists() else {}
+        return {node: of for node, of in known.items() if node not in forgotten}
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The name of each registered node; empty for an open server."""
+        return {int(node): name for node, (name, _) in self.nodes.items()}
+
+    @property
+    def changes(self) -> SiteChanges:
+        path = self.folder / CHANGES
+        try:
+            return SiteChanges.model_validate_json(path.read_text()) if path.exists() else SiteChanges()
+        except ValidationError as error:
+            raise RosterError(
+                f"'{path}' is damaged ({error.errors()[0]['msg']}); it says which keys are not let in any more, so the "
+                "server does not go on without it"
+            ) from None
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The names of the sites that were removed."""
+        return frozenset(self.changes.removed)
+
+    def node_of(self, name: str) -> int | None:
+        """Return the node that a site is registered as; None if there is none."""
+        return next((node for node, of in self.names.items() if of == name), None)
+
+    def write(self, nodes: dict[str, list[str]], changes: SiteChanges) -> None:
+        """Write both files, the changes first: a node to be forgotten counts for nothing, whatever else is there."""
+        write_json(self.folder / CHANGES, changes.model_dump(mode="json"))
+        write_json(self.folder / NODES, nodes)
+
+    def settle(self) -> None:
+        """Finish what a killed command has begun to write."""
+        if self.changes.to_forget:
+            self.write(self.nodes, self.changes)
+
+    def forget_nodes(self, flwr: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+        """Let the running SuperLink forget the nodes that are not let in any more. `flwr` runs Flower's command."""
+        for node in self.changes.to_forget:
+            done = flwr(self.folder, "supernode", "unregister", node, LINK)
+            # A node that was forgotten before a kill could be written down is forgotten all the same.
+            if done.returncode and not re.search("not found|already deleted", done.stdout, re.IGNORECASE):
+                raise RosterError(
+                    f"the SuperLink has not forgotten node {node} (see 'superlink.log' in '{self.folder}'); it counts "
+                    "for nothing in the run, and the same command tries again"
+                )
+            nodes, changes = self.nodes, self.changes
+            changes.to_forget.remove(node)
+            self.write(nodes, changes)
+
+    def key_of(self, name: str) -> Path:
+        """Return where a key is that has replaced another one."""
+        return self.folder / KEYS / f"{name}.pub"
+
+    def admitted(self, keys: Sequence[Path]) -> tuple[Path, ...]:
+        """Return the keys that may be registered: without those of removed sites, and with those that replace others.
+
+        The operator's own folder may still have a key that was replaced; it is not let in again by a restart.
+        """
+        changes, admitted = self.changes, []
+        for key in keys:
+            if key.stem in changes.removed:
+                continue
+            if key.stem in changes.replaced:
+                newest = self.key_of(key.stem)
+                known = {*changes.replaced[key.stem], fingerprint(newest)}
+                if fingerprint(key) not in known:
+                    raise RosterError(
+                        f"'{key}' is neither the key that site '{key.stem}' has now nor one that it had; replace it "
+                        f"with 'farfield site rotate {key.stem} {key} --out …'"
+                    )
+                key = newest
+            admitted.append(key)
+        return tuple(admitted)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a result says about changes; nothing without any."""
+        changes = self.changes
+        said: dict[str, Any] = {}
+        if changes.removed:
+            said["removed_sites"] = sorted(changes.removed)
+        if changes.replaced:
+            said["replaced_keys"] = {name: len(of) for name, of in sorted(changes.replaced.items())}
+        return said
