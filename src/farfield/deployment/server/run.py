@@ -37,7 +37,7 @@ from farfield.records import RunFolder
 from farfield.records.bench_folder import PREPARATION
 from farfield.records.checked_files import read_checked_json, write_checked_json
 from farfield.runs.plan import Job, Plan, make_plan
-from farfield.runs.rounds import Measure, Rounds, open_run
+from farfield.runs.rounds import Measure, Progress, Rounds, open_run
 from farfield.runs.settings import PlanError
 from farfield.runs.single_run import schedule_of
 from farfield.tasks.outline import TaskOutline
