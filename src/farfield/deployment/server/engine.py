@@ -11,6 +11,8 @@ from flwr.serverapp import Grid
 
 from farfield.deployment.schema.site_schema import read_site_schema
 from farfield.deployment.server.ask_sites import Network
+from farfield.deployment.server.bounded_grid import BoundedGrid, expect_replies
+from farfield.deployment.server.declared_size import most_bytes
 from farfield.deployment.server.joining import Member, Report
 from farfield.errors import UserError
 from farfield.federation.engines.flower.engine import FlowerFederation, Node
@@ -28,7 +30,7 @@ class SitesFederation(FlowerFederation):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: Grid | BoundedGrid,
         members: Sequence[Member],
         layout: Layout,
         assignment: Assignment,
@@ -111,4 +113,5 @@ class SitesFederation(FlowerFederation):
         for number in clients:
             if number not in here:
                 yield self._lost(number, "its site is not connected")
+        expect_replies(self._grid, *most_bytes(self._sends, self._layout, self._members))
         yield from super()._outcomes(phase, model, shared, here)

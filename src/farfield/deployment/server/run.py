@@ -19,6 +19,7 @@ from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.server.ask_sites import Network
+from farfield.deployment.server.bounded_grid import BoundedGrid
 from farfield.deployment.server.diagnosis import diagnose_federation
 from farfield.deployment.server.engine import SitesFederation
 from farfield.deployment.server.evaluating_sites import evaluation_sentences
@@ -70,7 +71,7 @@ class Agreement(BaseModel):
     fitted: dict[str, Any] | None
 
 
-def serve(grid: Grid, out: Path) -> None:
+def serve(grid: Grid | BoundedGrid, out: Path) -> None:
     """Make the whole run. A failure is written to the log that `farfield server` follows."""
     settings = ServerSettings.model_validate_json((out / FLOWER / SETTINGS).read_text())
     threading.Thread(target=_end_with, args=(settings.pid,), daemon=True).start()
@@ -124,7 +125,7 @@ def _agree_with_sites(
     return joined, fitted
 
 
-def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLog) -> dict[str, Any]:
+def _serve(grid: Grid | BoundedGrid, out: Path, settings: ServerSettings, activity: ActivityLog) -> dict[str, Any]:
     federation, network = settings.federation, Network(grid)
     joined, fitted = _agree_with_sites(network, settings, out / FLOWER, activity)
     task = _outline(federation, joined, fitted)

@@ -21,7 +21,8 @@ from typing import Any
 from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.credentials.verify import check_host, check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
-from farfield.deployment.flower import gate
+from farfield.deployment.flower import flower_commands, gate
+from farfield.deployment.flower.private_files import UMASK, for_this_user_only, make_private
 from farfield.deployment.flower.processes import (
     Process,
     ProcessError,
@@ -39,7 +40,7 @@ from farfield.records.atomic import write_json
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
-#: A file in the folder of Flower's files: the secret that its Control API asks for.
+#: A file in the folder of Flower's files: the secret that this user's own requests show to the gate.
 SECRET = "secret"
 #: Another one: the nodes that are registered.
 NODES = "nodes.json"
@@ -87,19 +88,22 @@ def serve(
     if done is not None:
         return done
     folder = out / FLOWER
-    folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
+    make_private(folder)
+    if (out / RUN).exists():
+        make_private(out / RUN)
+    problem = f"another 'farfield server' is running with --out '{out}'; end it first"
+    with for_this_user_only(), exclusive(folder, problem):
         _check_keys(folder, security.keys, resume)
         start = uuid.uuid4().hex
         activity = ActivityLog(folder, start)
         activity.skip_existing()
-        with _superlink(federation, folder, security) as link:
+        with _superlink(federation, folder, security) as link, _superexec(federation, folder, security) as executor:
             names = _register(security.keys, folder)
             gate.ready_file(folder / SECRET).touch()
             run = _write_settings(folder, federation, wait, start, names, resume)
             _start_run(app, folder, out)
             show({"kind": "listening", "text": _invitation(federation, security), "run": run})
-            return _watch(out, activity, link, show)
+            return _watch(out, activity, link, executor, show)
 
 
 def _invitation(federation: FederationFile, security: Security) -> str:
@@ -182,6 +186,7 @@ def _superlink(federation: FederationFile, folder: Path, security: Security) -> 
     command = [*_gated(folder), "link", "--host", federation.host, "--port", str(federation.port)]
     # In a file, so that the sites are still registered when the server is started again after a kill.
     command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
+    command += ["--isolation", "process"]  # the SuperExec is started apart, with no token on a command line
     link = [f"[superlink.{LINK}]", f'address = "{federation.server}"']
     if security.certificates is None:
         command += ["--insecure"]
@@ -197,15 +202,26 @@ def _superlink(federation: FederationFile, folder: Path, security: Security) -> 
         yield process
 
 
+def _superexec(federation: FederationFile, folder: Path, security: Security) -> Process:
+    """Start the process that starts the ServerApp when there is a run."""
+    command = [*_gated(folder), "exec", "--runtime-api-address", federation.server]
+    if security.certificates is None:
+        command += ["--insecure"]
+    else:
+        command += ["--root-certificates", str(security.certificates.resolve() / "ca.crt")]
+    return Process("Flower's SuperExec", command, folder / "superlink.log", environment(folder / "home"))
+
+
 def _new_secret(folder: Path) -> None:
-    """Write a new secret for the operator's requests to the SuperLink: every start has its own."""
+    """Write a new secret for this user's own requests to the SuperLink: every start has its own."""
     gate.ready_file(folder / SECRET).unlink(missing_ok=True)
-    with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    (folder / SECRET).unlink(missing_ok=True)
+    with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
 
 
 def _gated(folder: Path) -> list[str]:
-    return [sys.executable, "-P", gate.__file__, str(folder / SECRET)]
+    return [sys.executable, "-P", flower_commands.__file__, str(folder / SECRET)]
 
 
 def _check_keys(folder: Path, keys: Sequence[Path], resume: bool) -> None:
@@ -267,6 +283,7 @@ def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
         check=False,
+        umask=UMASK,
     )
 
 
@@ -279,7 +296,7 @@ def _flower_error(text: str) -> str:
     return next((line for line in reversed(lines) if line), "it gave no reason")
 
 
-def _watch(out: Path, activity: ActivityLog, link: Process, show: Show) -> dict[str, Any]:
+def _watch(out: Path, activity: ActivityLog, link: Process, executor: Process, show: Show) -> dict[str, Any]:
     started, pid, gone = time.monotonic(), 0, False
     refused = RefusedSites(gate.refused_file(link.log.parent / SECRET))
     while True:
@@ -295,6 +312,7 @@ def _watch(out: Path, activity: ActivityLog, link: Process, show: Show) -> dict[
                 assert result is not None
                 return result
         link.check()
+        executor.check()
         if gone:  # and the log had no last row when it was read after that
             raise ProcessError(
                 f"the server's app has ended without an error message; '{link.log}' ends: {link.log_tail()}"
