@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -14,6 +14,7 @@ from farfield.deployment.server.ask_sites import Network
 from farfield.deployment.server.bounded_grid import BoundedGrid, expect_replies
 from farfield.deployment.server.declared_size import most_bytes
 from farfield.deployment.server.joining import Member, Report
+from farfield.deployment.server.key_names import wrong_name
 from farfield.errors import UserError
 from farfield.federation.engines.flower.engine import FlowerFederation, Node
 from farfield.federation.engines.flower.run_assignment import Assignment
@@ -39,10 +40,13 @@ class SitesFederation(FlowerFederation):
         quorum: float,
         deadline: float,
         report: Report = lambda kind, text: None,
+        names: Mapping[int, str] | None = None,
     ) -> None:
         nodes = [Node(member.node, member.name, member.name) for member in members]
         super().__init__(grid, nodes, layout, assignment, quorum=quorum, deadline=deadline)
         self._network, self._members, self._proposal, self._report = Network(grid), list(members), proposal, report
+        #: The names under which the nodes' keys were registered; empty for an open server.
+        self._names = dict(names or {})
         self._present: set[int] = {node.id for node in nodes}
         #: Connected nodes that are no site of this run; they are asked once.
         self._foreign: set[int] = set()
@@ -84,11 +88,16 @@ class SitesFederation(FlowerFederation):
             self._recognise(round)
 
     def _recognise(self, round: int) -> None:
-        """Find sites that were started again as new nodes: they are known by their names and their schemas."""
+        """Find sites that were started again as new nodes, by their keys' names, or without keys by their schemas."""
         known = {node.id for node in self._nodes} | self._foreign
         for id, answer in self._network.ask(sorted(self._present - known), "describe", self._proposal).items():
             place = None if answer.problem else self._place_of(answer.value)
-            if place is None:
+            why = None if place is None else wrong_name(self._names, id, self._members[place].name)
+            if why is not None:
+                text = f"a site (node {id}) cannot take part: {why}"
+                self.events.append(Event("site-refused", round, text))
+                self._report("refused", text)
+            if place is None or why is not None:
                 self._foreign.add(id)
                 continue
             name = self._members[place].name

@@ -112,7 +112,9 @@ def _agree_with_sites(
     if path.exists():
         known = Agreement.model_validate_json(path.read_text())
         agreed = read_agreed_schema(known.schema_)
-        joined = wait_for_known_sites(network, federation, known.sites, agreed, settings.wait, activity.add)
+        joined = wait_for_known_sites(
+            network, federation, known.sites, agreed, settings.wait, activity.add, settings.names
+        )
         return joined, None if known.fitted is None else read_fitted(known.fitted)
     joined = wait_for_sites(network, federation, settings.wait, activity.add, settings.names)
     fitted = _fit(network, federation, joined, activity)
@@ -176,6 +178,7 @@ def _serve(grid: Grid | BoundedGrid, out: Path, settings: ServerSettings, activi
         quorum=plan.quorum,
         deadline=federation.deadline,
         report=activity.add,
+        names=settings.names,
     ) as fed:
         rounds = Rounds(
             job,
