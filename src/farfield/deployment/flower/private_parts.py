@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -257,6 +258,11 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
         ("server_app", "client_app", "num_supernodes", "backend_config"),
     ),
     PrivatePart(
+        "ray._private.worker:_worker_logs_enabled",
+        "federation/engines/flower/ray_grid.py",
+        "set: Ray would print a page for each process that ends",
+    ),
+    PrivatePart(
         "flwr.supercore.task_identity:TaskIdentity",
         "tests",
         "set: a message can be made outside Flower's own processes",
@@ -346,6 +352,21 @@ def _changed(part: PrivatePart, how: str) -> FlowerChanged:
         f"Flower {installed} does not fit this version of Farfield: '{part.path.replace(':', '.')}' {how}; install the "
         "version of flwr that constraints.txt names"
     )
+
+
+def check_all() -> list[str]:
+    """Return what is not as expected, one sentence per part; parts of packages that are not installed are left out."""
+    problems = []
+    for part in PRIVATE_PARTS:
+        if find_spec(part.path.partition(".")[0]) is None or (
+            part.path.startswith("flwr.simulation") and find_spec("ray") is None
+        ):
+            continue
+        try:
+            find(part.path)
+        except FlowerChanged as problem:
+            problems.append(str(problem))
+    return problems
 
 
 def table() -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import Error, Message, Metadata
 from flwr.serverapp import Grid
 
+from farfield.deployment.flower import request_headers
 from farfield.deployment.flower.private_parts import find
 from farfield.deployment.flower.request_headers import OwnRequests
 
@@ -63,6 +64,12 @@ class BoundedGrid:
 
     def _pulled(self, waiting: set[str]) -> list[Message]:
         return list(self._grid.pull_messages(sorted(waiting)))
+
+
+def bounded(grid: Grid) -> BoundedGrid:
+    """Return the Grid of a ServerApp's process with its bounds."""
+    assert request_headers.installed is not None, "farfield.deployment.flower.serverapp starts this process"
+    return BoundedGrid(grid, request_headers.installed)
 
 
 def expect_replies(grid: Any, tensors: int, rest: int) -> None:

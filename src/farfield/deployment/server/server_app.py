@@ -12,11 +12,9 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    from farfield.deployment.flower import request_headers
     from farfield.deployment.flower.poll_intervals import shorten_object_polling
-    from farfield.deployment.server.bounded_grid import BoundedGrid
+    from farfield.deployment.server.bounded_grid import bounded
     from farfield.deployment.server.run import serve
 
     shorten_object_polling()
-    assert request_headers.installed is not None, "farfield.deployment.flower.serverapp starts this process"
-    serve(BoundedGrid(grid, request_headers.installed), Path(str(context.run_config["out"])))
+    serve(bounded(grid), Path(str(context.run_config["out"])))
