@@ -93,10 +93,10 @@ def test_the_size_of_a_reply_is_what_its_phase_declares() -> None:
     absent: Any = [*sites, SimpleNamespace(schema=None)]
     assert torch.get_default_dtype() is torch.float32
     update, loss = Sends("parameters", "the update"), Sends((), "the loss")
-    assert most_bytes({"update": update, "loss": loss}, layout, sites) == (4 * 1000 + 4, 2 * 1024)
+    assert most_bytes({"update": update, "loss": loss}, layout, sites) == (4 * 1000 + 4 + 2 * 1024, 2 * 1024)
     labels = Sends((Free("tuning rows"),), "labels", integers=True)
     logits = Sends((Free("tuning rows"), Free("clients"), "outputs"), "logits")
-    assert most_bytes({"labels": labels}, layout, sites)[0] == 8 * 70
-    assert most_bytes({"logits": logits}, layout, sites)[0] == 4 * 70 * 70 * 10
+    assert most_bytes({"labels": labels}, layout, sites)[0] == 8 * 70 + 2 * 1024
+    assert most_bytes({"logits": logits}, layout, sites)[0] == 4 * 70 * 70 * 10 + 2 * 1024
     assert most_bytes({"labels": labels}, layout, absent)[0] == MAX_BYTES, "its rows are not known yet"
-    assert most_bytes({"update": update}, layout, absent)[0] == 4000
+    assert most_bytes({"update": update}, layout, absent)[0] == 4000 + 3 * 1024

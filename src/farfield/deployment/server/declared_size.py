@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Bytes in a reply's header for each thing that the phase sends: its name, its shape, or the number itself.
 DESCRIPTION_BYTES = 1024
+#: Bytes for each site of the run: a secure sum also sends something sealed for every other site.
+SEALED_BYTES = 1024
 
 
 def most_bytes(sends: Mapping[str, Sends], layout: Layout, members: Iterable[Member]) -> tuple[int, int]:
@@ -27,7 +29,7 @@ def most_bytes(sends: Mapping[str, Sends], layout: Layout, members: Iterable[Mem
     members = list(members)
     rows = [member.schema.rows for member in members if member.schema is not None]
     free = max([*rows, len(members)]) if len(rows) == len(members) else None
-    tensors = sum(_tensor_bytes(declared, layout, free) for declared in sends.values())
+    tensors = sum(_tensor_bytes(declared, layout, free) for declared in sends.values()) + SEALED_BYTES * len(members)
     return min(tensors, MAX_BYTES), DESCRIPTION_BYTES * len(sends)
 
 
