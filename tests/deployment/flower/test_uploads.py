@@ -85,3 +85,13 @@ def test_the_table_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         account.expect(str(number), 1, LIMIT)
     assert len(account._expected) == 100
     assert account.check_announced(1, "5", "a" * 64, ObjectTree(object_id="a" * 64), store) is None
+
+
+def test_refusals_are_told_some_at_a_time_and_each_once() -> None:
+    account = Uploads()
+    for number in range(120):
+        account._refuse(str(number), BadReply("too large"))
+    wanted = [str(number) for number in range(120)]
+    told = [account.take_refused(wanted) for _ in range(4)]
+    assert [len(some) for some in told] == [50, 50, 20, 0]
+    assert {message for some in told for message in some} == set(wanted)

@@ -39,6 +39,7 @@ class ServerAppExecutor:
         self._secret_file = secret_file
         self._accepted = find("flwr.supercore.superexec.executor.types:LaunchResult.accepted")
         self._server_app = find("flwr.supercore.constant:TaskType").SERVER_APP
+        self._running: list[subprocess.Popen[bytes]] = []
 
     def get_eligible_capacity(self, supported_task_types: set[Any], **_: Any) -> tuple[set[Any], set[str]]:
         """Return the kinds of tasks that can be started: a ServerApp, and none of Flower's others."""
@@ -60,10 +61,12 @@ class ServerAppExecutor:
         assert process.stdin is not None
         with process.stdin as pipe:
             pipe.write(f"{spec.token}\n".encode())
+        self._running.append(process)
         return self._accepted()
 
     def reconcile(self) -> None:
-        """Do nothing: a ServerApp ends by itself."""
+        """Collect a ServerApp that has ended: until then its process would count as alive."""
+        self._running = [process for process in self._running if process.poll() is None]
 
     def close(self) -> None:
         """Do nothing: the ServerApp is in the group of processes that ends with this one."""

@@ -19,6 +19,8 @@ KEPT = 2
 REMEMBERED = 20_000
 #: Seconds without a byte after which an upload counts as broken off.
 SILENCE = 60.0
+#: Refusals that the ServerApp is told of at a time; they are in a header.
+TOLD = 50
 #: What Flower adds to an object on its way, and the objects of a reply that are no tensors.
 OVERHEAD, PLAIN_OBJECTS = 1024, 64
 #: A tensor is sent in pieces; Flower's have five megabytes, and smaller ones are allowed down to this size.
@@ -163,8 +165,9 @@ class Uploads:
         return asked, handed
 
     def take_refused(self, messages: list[str]) -> dict[str, str]:
-        """Return the reasons for which replies to these messages were refused, each once."""
-        return {message: self._refused.pop(message) for message in messages if message in self._refused}
+        """Return the reasons for which replies to these messages were refused, each once and some at a time."""
+        told = [message for message in messages if message in self._refused][:TOLD]
+        return {message: self._refused.pop(message) for message in told}
 
     def _is_complete(self, message: str, expected: Expected, store: Any) -> bool:
         """Return whether all of a reply is there, and is not too large."""
