@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
 
+from farfield.federation.engines.flower.engine import Exchange as Grid
 from farfield.federation.engines.flower.engine import until_next_look
 
 

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from farfield.deployment.flower.poll_intervals import shorten_object_polling
 from farfield.deployment.server import run as server_run
+from farfield.deployment.server.bounded_grid import bounded
 from farfield.deployment.server.engine import SitesFederation
 from farfield.federation.execution import Outcome
 from farfield.models import ModelState
@@ -29,7 +30,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    out = Path(str(context.run_config["out"]))
+    out, ours = Path(str(context.run_config["out"])), bounded(grid)
     told = json.loads((out / "flower" / "benchmark.json").read_text())
 
     class InTurns(SitesFederation):
@@ -47,7 +48,8 @@ def main(grid: Grid, context: Context) -> None:
                 self.client_seconds, self.waiting_seconds = self.traffic.client_seconds, self.traffic.waiting_seconds
             layout = self.layout
             pair = exchanges(layout.parameters, layout.head.stop - layout.head.start)
-            _note(out, {"floor": empty_round(grid, [node.id for node in self._nodes], pair)})
+            ours.expect(max(exchange.up for exchange in pair), 0)
+            _note(out, {"floor": empty_round(ours, [node.id for node in self._nodes], pair)})
             self.begun = time.perf_counter()
             super().begin(round, cohort)
 
@@ -60,7 +62,7 @@ def main(grid: Grid, context: Context) -> None:
 
     shorten_object_polling()
     server_run.SitesFederation = InTurns
-    server_run.serve(grid, out)
+    server_run.serve(ours, out)
 
 
 def _note(out: Path, row: dict[str, float]) -> None:

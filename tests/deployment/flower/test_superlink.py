@@ -32,7 +32,7 @@ def test_nodes_and_runs_are_in_the_file_and_messages_are_not(tmp_path: Path, mon
 
 def test_silent_tasks_are_ended_at_once_and_then_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     tidied: list[str] = []
-    monkeypatch.setattr(SqlCoreState, "_cleanup_expired_task_tokens", lambda state: tidied.append(state.name))
+    monkeypatch.setattr(SqlCoreState, "_cleanup_expired_task_tokens", lambda self: tidied.append(self.name))
     clock = [50.0]
     monkeypatch.setattr(superlink, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     superlink.search_expired_less_often(1.0)

@@ -17,9 +17,11 @@ from typing import Any
 
 from flwr.clientapp import ClientApp
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
-from flwr.supernode.runtime import run_clientapp as flower
 
 from farfield.deployment.flower.poll_intervals import LONGEST_HERE, shorten_object_polling
+from farfield.deployment.flower.private_parts import find, replace
+
+_CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
 
 
 class ForkExecutor:
@@ -62,12 +64,9 @@ class ForkExecutor:
     def _client(self, spec: ExecutionSpec) -> None:
         # The app that the server sent is neither unpacked nor imported. If a later Flower did not have these names,
         # replacing them would do nothing, and the server's code would run here.
-        for name in ("install_from_fab", "get_load_client_app_fn"):
-            if not callable(getattr(flower, name, None)):
-                raise RuntimeError(f"this version of Flower has no '{name}' to replace")
-        flower.install_from_fab = lambda *_, **__: None  # type: ignore[attr-defined, assignment]
-        flower.get_load_client_app_fn = lambda *_, **__: lambda *_, **__: self._app  # type: ignore[attr-defined]
-        flower.run_clientapp(
+        replace(f"{_CLIENTAPP}:install_from_fab", lambda *_, **__: None)
+        replace(f"{_CLIENTAPP}:get_load_client_app_fn", lambda *_, **__: lambda *_, **__: self._app)
+        find(f"{_CLIENTAPP}:run_clientapp")(
             runtime_api_address=spec.runtime_api_address,
             token=spec.token,
             insecure=spec.insecure,

@@ -2,13 +2,15 @@
 
 Flower announces a message before its content is there. A process that asks for the content in between waits a second
 before it asks again, and a round of two exchanges has a dozen such occasions. The intervals are private parts of
-Flower, which is why its version is pinned. If a later version does not have them, these functions fail.
+Flower (`private_parts`). If a later version does not have them, these functions fail.
 """
 
 from __future__ import annotations
 
 import time
 from types import SimpleNamespace
+
+from farfield.deployment.flower.private_parts import find
 
 #: Seconds before a process first asks again for announced content; they double each time, as in Flower.
 FIRST_INTERVAL = 0.05
@@ -23,17 +25,14 @@ def shorten_object_polling(longest: float = LONGEST_ACROSS) -> None:
 
     Flower gives up after a number of requests or after two hours; with shorter intervals only the two hours remain.
     """
-    from flwr.supercore.inflatable import inflatable_utils as objects
-
-    for pull in (objects.pull_objects, objects.pull_and_inflate_object_from_tree):
-        defaults = pull.__kwdefaults__
-        assert defaults is not None
-        assert {"initial_backoff", "backoff_cap", "max_tries_per_object"} <= defaults.keys()
+    for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
+        defaults = find(f"flwr.supercore.inflatable.inflatable_utils:{name}").__kwdefaults__
         defaults |= {"initial_backoff": FIRST_INTERVAL, "backoff_cap": longest, "max_tries_per_object": None}
 
 
 def shorten_supernode_polling(seconds: float) -> None:
     """Let a SuperNode ask its server for messages this often, and look for its own app's reply more often still."""
+    find("flwr.supernode.start_client_internal:time.sleep")  # else nothing would sleep shorter
     from flwr.supernode import start_client_internal as loop
 
     class Clock(SimpleNamespace):

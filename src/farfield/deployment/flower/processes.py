@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from farfield.deployment.flower.private_files import UMASK, for_this_user_only
 from farfield.errors import UserError
 from farfield.records import RecordsError
 from farfield.records.run import sole_writer
@@ -51,7 +52,7 @@ class Process:
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name, self.log = name, log
-        with open(log, "ab") as file:
+        with for_this_user_only(), open(log, "ab") as file:
             self._process = subprocess.Popen(
                 [sys.executable, str(END_WITH_PARENT), str(os.getpid()), *command],
                 stdout=file,
@@ -59,6 +60,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 env=dict(env),
                 start_new_session=True,
+                umask=UMASK,
             )
         _RUNNING.add(self._process.pid)
 

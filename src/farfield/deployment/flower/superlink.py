@@ -1,4 +1,4 @@
-"""Make Flower's SuperLink write less to its disk (`gate` starts it; this module does not import farfield either).
+"""Make Flower's SuperLink write less to its disk (`flower_commands` starts it, without importing farfield).
 
 Its database must be a file, so that sites are still registered when the server is started again. With a file, every
 message costs hundreds of SQL statements, which are most of a round's time. Two kinds of statements are avoided.
@@ -9,8 +9,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .private_parts import find, replace
+
 #: Seconds between two searches for tasks without heartbeats; Flower allows a task half a minute or more anyway.
 SEARCH_SECONDS = 1.0
+
+_STORE = "flwr.superlink.config_loader:ObjectStoreFactory"
+_SEARCH = "flwr.supercore.corestate.sql_corestate:SqlCoreState._cleanup_expired_task_tokens"
 
 
 def keep_content_in_memory() -> None:
@@ -20,16 +25,13 @@ def keep_content_in_memory() -> None:
     written to a disk.
     """
     from flwr.supercore.object_store import ObjectStoreFactory
-    from flwr.superlink import config_loader
 
-    config_loader.ObjectStoreFactory = lambda *_, **__: ObjectStoreFactory()  # type: ignore[attr-defined, assignment]
+    replace(_STORE, lambda *_, **__: ObjectStoreFactory())
 
 
 def search_expired_less_often(seconds: float) -> None:
     """Let the SuperLink search for tasks without heartbeats at this interval; Flower searches at every request."""
-    from flwr.supercore.corestate.sql_corestate import SqlCoreState
-
-    search = SqlCoreState._cleanup_expired_task_tokens
+    search = find(_SEARCH)
     last: dict[int, float] = {}
 
     def sometimes(state: Any) -> None:
@@ -38,7 +40,7 @@ def search_expired_less_often(seconds: float) -> None:
             last[id(state)] = now
             search(state)
 
-    SqlCoreState._cleanup_expired_task_tokens = sometimes  # type: ignore[method-assign, assignment]
+    replace(_SEARCH, sometimes)
 
 
 def write_less_to_disk() -> None:

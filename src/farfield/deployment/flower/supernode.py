@@ -1,6 +1,6 @@
-"""Flower's SuperNode with shorter polling intervals. Its options are those of `flower-supernode`.
+"""Flower's SuperNode with shorter polling intervals, for the processes of one user.
 
-    python -m farfield.deployment.flower.supernode …
+    python -m farfield.deployment.flower.supernode SECRET_FILE …     # options as flower-supernode
 
 Flower's loop sleeps three seconds when there is no message. With two exchanges per round that is most of the time.
 """
@@ -8,8 +8,12 @@ Flower's loop sleeps three seconds when there is no message. With two exchanges 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
+from farfield.deployment.flower.own_user_only import keep_others_out, secret_in
 from farfield.deployment.flower.poll_intervals import shorten_object_polling, shorten_supernode_polling
+from farfield.deployment.flower.private_parts import find
 
 #: The environment variable, and the default, of the seconds between two requests for a message from the server.
 POLL_VARIABLE = "FARFIELD_SUPERNODE_POLL"
@@ -17,11 +21,11 @@ POLL_SECONDS = 0.2
 
 
 def main() -> None:
-    from flwr.supernode.cli import flower_supernode
-
+    secret = Path(sys.argv.pop(1))
     shorten_supernode_polling(float(os.environ.get(POLL_VARIABLE, POLL_SECONDS)))
     shorten_object_polling()
-    flower_supernode()
+    keep_others_out(secret_in(secret))
+    find("flwr.supernode.cli:flower_supernode")()
 
 
 if __name__ == "__main__":

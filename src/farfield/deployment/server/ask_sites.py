@@ -11,6 +11,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from farfield.deployment.server.bounded_grid import BoundedGrid, expect_replies
 from farfield.federation.engines.flower.packing import BadMessage, pack, unpack
 from farfield.federation.phase import Named
 
@@ -34,7 +35,7 @@ class Answer:
 class Network:
     """The nodes of a Flower network, and the questions to them."""
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid | BoundedGrid) -> None:
         self._grid = grid
 
     def nodes(self) -> list[int]:
@@ -51,6 +52,7 @@ class Network:
         """Ask several nodes the same question. Every node has an answer, if only that there was none in time."""
         waiting: dict[str, int] = {}
         answers: dict[int, Answer] = {}
+        expect_replies(self._grid, 0, LONGEST_ANSWER)
         for node in nodes:
             if node <= 0:  # a site of a resumed run that is not back
                 answers[node] = Answer(problem="it is not connected")

@@ -11,7 +11,10 @@ from flwr.serverapp import Grid
 
 from farfield.deployment.schema.site_schema import read_site_schema
 from farfield.deployment.server.ask_sites import Network
+from farfield.deployment.server.bounded_grid import BoundedGrid, expect_replies
+from farfield.deployment.server.declared_size import most_bytes
 from farfield.deployment.server.joining import Member, Report
+from farfield.deployment.server.key_names import wrong_name
 from farfield.deployment.server.site_roster import SiteRoster
 from farfield.errors import UserError
 from farfield.federation.engines.flower.engine import FlowerFederation, Node
@@ -31,7 +34,7 @@ class SitesFederation(FlowerFederation):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: Grid | BoundedGrid,
         members: Sequence[Member],
         layout: Layout,
         assignment: Assignment,
@@ -42,6 +45,7 @@ class SitesFederation(FlowerFederation):
         rows: Mapping[str, int] | None = None,
         report: Report = lambda kind, text: None,
         roster: SiteRoster | None = None,
+        names: Mapping[int, str] | None = None,
     ) -> None:
         #: By name of a site the rows that it declared when it joined.
         self._declared = dict(rows or {})
@@ -49,6 +53,8 @@ class SitesFederation(FlowerFederation):
         self.secure_noise = True  # sites draw the noise of private training themselves
         super().__init__(grid, nodes, layout, assignment, quorum=quorum, deadline=deadline)
         self._network, self._members, self._proposal, self._report = Network(grid), list(members), proposal, report
+        #: The names under which the nodes' keys were registered; empty for an open server.
+        self._names = dict(names or {})
         self._present: set[int] = {node.id for node in nodes}
         #: Connected nodes that are no site of this run; they are asked once.
         self._foreign: set[int] = set()
@@ -115,21 +121,30 @@ class SitesFederation(FlowerFederation):
             self._recognise(round)
 
     def _recognise(self, round: int) -> None:
-        """Find sites that were started again as new nodes: they are known by their names and their schemas."""
+        """Find sites that were started again as new nodes, by their keys' names, or without keys by their schemas."""
         known = {node.id for node in self._nodes} | self._foreign
-        names = self._roster.names if self._roster is not None else {}
         for id, answer in self._network.ask(sorted(self._present - known), "describe", self._proposal).items():
             place = None if answer.problem else self._place_of(answer.value)
-            if place is not None and names and names.get(id) != self._members[place].name:
-                place = None  # a site is let in under the name of its key and no other
-            if place is not None and place in self.removed:
-                place = None
+            place = self._named_place(id, place, round)
             if place is None:
                 self._foreign.add(id)
                 continue
             name = self._members[place].name
             self._nodes = (*self._nodes[:place], self._node(id, name), *self._nodes[place + 1 :])
             self._note("site-returned", round, f"site '{name}' is connected again, as a new node")
+
+    def _named_place(self, node: int, place: int | None, round: int) -> int | None:
+        """Return the place if the node's key has that site's name, and the site was not removed; report another name."""
+        if place is None or place in self.removed:
+            return None
+        names = self._roster.names if self._roster is not None else self._names
+        why = wrong_name(names, node, self._members[place].name)
+        if why is None:
+            return place
+        text = f"a site (node {node}) cannot take part: {why}"
+        self.events.append(Event("site-refused", round, text))
+        self._report("refused", text)
+        return None
 
     def _place_of(self, description: Any) -> int | None:
         try:
@@ -149,6 +164,7 @@ class SitesFederation(FlowerFederation):
         for number in clients:
             if number not in here:
                 yield self._lost(number, NOT_CONNECTED)
+        expect_replies(self._grid, *most_bytes(self._sends, self._layout, self._members))
         for outcome in super()._outcomes(phase, model, shared, here):
             # Its reply may have come before it was removed; the operator wants nothing more of it.
             gone = outcome.client in self.removed

@@ -15,6 +15,7 @@ from farfield.deployment.schema.agreement import agree
 from farfield.deployment.schema.conflict import SchemaConflict
 from farfield.deployment.schema.site_schema import AgreedSchema, SiteSchema, read_site_schema
 from farfield.deployment.server.ask_sites import Answer, Network
+from farfield.deployment.server.key_names import wrong_name
 from farfield.errors import UserError
 
 #: Seconds between looks for new nodes.
@@ -94,10 +95,12 @@ def wait_for_known_sites(
     agreed: AgreedSchema,
     seconds: float,
     report: Report,
+    names: Mapping[int, str] | None = None,
     removed: Collection[str] = (),
 ) -> JoinedSites:
     """Wait for the sites that a resumed run began with. Some may be missing, if the quorum allows it.
 
+    `names` are the names under which the nodes' keys were registered: a site gets its own seat back, and no other.
     Sites that were removed keep their place and are not waited for.
     """
     started = time.monotonic()
@@ -119,7 +122,8 @@ def wait_for_known_sites(
             elif answer.problem:
                 report("refused", f"a site (node {node}) did not join: {answer.problem}")
             else:
-                _readmit(found, {n: r for n, r in sites.items() if n not in removed}, agreed, node, answer, report)
+                still = {name: role for name, role in sites.items() if name not in removed}
+                _readmit(network, found, still, agreed, node, answer, report, names)
         time.sleep(LOOK)
     if sum(name in found for name in training) < needed:
         missing = ", ".join(f"'{name}'" for name in training if name not in found)
@@ -134,15 +138,33 @@ def wait_for_known_sites(
 
 
 def _readmit(
-    found: dict[str, Member], sites: Mapping[str, str], agreed: AgreedSchema, node: int, answer: Answer, report: Report
+    network: Network,
+    found: dict[str, Member],
+    sites: Mapping[str, str],
+    agreed: AgreedSchema,
+    node: int,
+    answer: Answer,
+    report: Report,
+    names: Mapping[int, str] | None,
 ) -> None:
     try:
-        name, role, schema = answer.value["site"], answer.value["role"], read_site_schema(answer.value["schema"])
-    except (UserError, KeyError, TypeError):
+        schema = read_site_schema(answer.value["schema"])
+        member = Member(node, str(answer.value["site"]), str(answer.value["role"]), schema)
+    except (UserError, KeyError, TypeError) as error:
+        report("refused", f"a site did not join, because what it says cannot be read: {error}")
         return
-    if sites.get(name) == role and agreed.sites.get(name) == schema.rows and name not in found:
-        found[name] = Member(node, name, role, schema)
-        report("joined", f"site '{name}' is back with {schema.rows} rows ({role})")
+    why = wrong_name(names, node, member.name)
+    if why is None and agreed.sites.get(member.name, schema.rows) != schema.rows:
+        why = f"it has {schema.rows} rows, and the run began with {agreed.sites[member.name]}"
+    if why is not None:
+        _turn_away(network, member, why, report)
+        return
+    if sites.get(member.name) != member.role or member.name in found:
+        # It may stay for the next run, and is told at the end of this one.
+        report("refused", f"site '{member.name}' ({member.role}) has no free seat in the run that is resumed")
+        return
+    found[member.name] = member
+    report("joined", f"site '{member.name}' is back with {schema.rows} rows ({member.role})")
 
 
 def proposal(federation: FederationFile) -> dict[str, object]:
@@ -170,9 +192,8 @@ def _admit(
     if member.role not in ROLES or schema.rows > MOST_ROWS:
         report("refused", "a site did not join, because its role or its number of rows is none that there can be")
         return
-    known_as = (names or {}).get(node, member.name)
-    if member.name != known_as:
-        why = f"its key was registered as '{known_as}.pub', and it calls itself '{member.name}'; the two must agree"
+    why = wrong_name(names, node, member.name)
+    if why is not None:
         _turn_away(network, member, why, report)
         return
     if any(other.name == member.name for other in members.values()):

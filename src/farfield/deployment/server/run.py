@@ -21,6 +21,7 @@ from farfield.deployment.audit.server_grid import AuditedGrid
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.server.ask_sites import Network
+from farfield.deployment.server.bounded_grid import BoundedGrid
 from farfield.deployment.server.diagnosis import diagnose_federation
 from farfield.deployment.server.engine import SitesFederation
 from farfield.deployment.server.evaluating_sites import evaluation_sentences, read_metrics
@@ -72,7 +73,7 @@ class Agreement(BaseModel):
     fitted: dict[str, Any] | None
 
 
-def serve(grid: Grid, out: Path) -> None:
+def serve(grid: Grid | BoundedGrid, out: Path) -> None:
     """Make the whole run. A failure is written to the log that `farfield server` follows."""
     settings = ServerSettings.model_validate_json(json.dumps(read_checked_json(out / FLOWER / SETTINGS)))
     threading.Thread(target=_end_with, args=(settings.pid,), daemon=True).start()
@@ -114,8 +115,16 @@ def _agree_with_sites(
     if path.exists():
         known = Agreement.model_validate_json(json.dumps(read_checked_json(path)))
         agreed = read_agreed_schema(known.schema_)
-        removed = SiteRoster(folder).removed
-        joined = wait_for_known_sites(network, federation, known.sites, agreed, settings.wait, activity.add, removed)
+        joined = wait_for_known_sites(
+            network,
+            federation,
+            known.sites,
+            agreed,
+            settings.wait,
+            activity.add,
+            settings.names,
+            SiteRoster(folder).removed,
+        )
         return joined, None if known.fitted is None else read_fitted(known.fitted)
     joined = wait_for_sites(network, federation, settings.wait, activity.add, settings.names)
     fitted = _fit(network, federation, joined, activity)
@@ -128,7 +137,7 @@ def _agree_with_sites(
     return joined, fitted
 
 
-def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLog) -> dict[str, Any]:
+def _serve(grid: Grid | BoundedGrid, out: Path, settings: ServerSettings, activity: ActivityLog) -> dict[str, Any]:
     federation, network, roster = settings.federation, Network(grid), SiteRoster(out / FLOWER)
     joined, fitted = _agree_with_sites(network, settings, out / FLOWER, activity)
     task = _outline(federation, joined, fitted)
@@ -180,6 +189,7 @@ def _serve(grid: Grid, out: Path, settings: ServerSettings, activity: ActivityLo
         deadline=federation.deadline,
         rows=joined.agreed.sites,
         report=activity.add,
+        names=settings.names,
         roster=roster,
     ) as fed:
         rounds = Rounds(

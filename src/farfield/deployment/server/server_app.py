@@ -13,7 +13,8 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     from farfield.deployment.flower.poll_intervals import shorten_object_polling
+    from farfield.deployment.server.bounded_grid import bounded
     from farfield.deployment.server.run import serve
 
     shorten_object_polling()
-    serve(grid, Path(str(context.run_config["out"])))
+    serve(bounded(grid), Path(str(context.run_config["out"])))

@@ -21,7 +21,8 @@ from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.audit.log import FOLDER as AUDIT
 from farfield.deployment.credentials.verify import check_host, check_public_key, check_server_files
 from farfield.deployment.federation_file import FederationFile
-from farfield.deployment.flower import gate
+from farfield.deployment.flower import flower_commands, gate
+from farfield.deployment.flower.private_files import UMASK, for_this_user_only, make_private
 from farfield.deployment.flower.processes import (
     Process,
     ProcessError,
@@ -40,7 +41,7 @@ from farfield.errors import UserError
 from farfield.records import RunFolder, difference
 from farfield.records.checked_files import read_checked_json, write_checked_json
 
-#: A file in the folder of Flower's files: the secret that its Control API asks for.
+#: A file in the folder of Flower's files: the secret that this user's own requests show to the gate.
 SECRET = "secret"
 #: Seconds in which the ServerApp must have begun.
 START_SECONDS = 120.0
@@ -91,8 +92,11 @@ def serve(
     if security.certificates is not None:
         check_host(security.certificates, federation.host)
     folder = out / FLOWER
-    folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(folder, f"another 'farfield server' is running with --out '{out}'; end it first"):
+    make_private(folder)
+    if (out / RUN).exists():
+        make_private(out / RUN)
+    problem = f"another 'farfield server' is running with --out '{out}'; end it first"
+    with for_this_user_only(), exclusive(folder, problem):
         roster = SiteRoster(folder)
         roster.settle()
         keys = roster.admitted(security.keys)
@@ -101,14 +105,18 @@ def serve(
         activity = ActivityLog(folder, start)
         activity.skip_existing()
         at = link_address(federation, folder, security.certificates, bind)
-        with _superlink(at, folder, security) as link, app_ended(folder, start):
+        with (
+            _superlink(at, folder, security) as link,
+            app_ended(folder, start),
+            _superexec(at, folder) as executor,
+        ):
             names = _register(keys, folder)
             roster.forget_nodes(_flwr)
             gate.ready_file(folder / SECRET).touch()
             run = _write_settings(folder, federation, wait, start, names, resume)
             _start_run(app, folder, out)
             show({"kind": "listening", "text": _invitation(federation, security), "run": run})
-            return _watch(out, activity, link, show)
+            return _watch(out, activity, link, executor, show)
 
 
 def has_run(out: Path) -> bool:
@@ -193,6 +201,7 @@ def _superlink(at: LinkAddress, folder: Path, security: Security) -> Iterator[Pr
     command = [*_gated(folder), "link", "--host", at.host, "--port", str(at.port)]
     # In a file, so that the sites are still registered when the server is started again after a kill.
     command += ["--database", str(folder / "superlink.db"), "--disable-runtime-dependency-installation"]
+    command += ["--isolation", "process"]  # the SuperExec is started apart, with no token on a command line
     link = [f"[superlink.{LINK}]", f'address = "{at.shown}"']
     if security.certificates is None:
         command += ["--insecure"]
@@ -208,15 +217,23 @@ def _superlink(at: LinkAddress, folder: Path, security: Security) -> Iterator[Pr
         yield process
 
 
+def _superexec(at: LinkAddress, folder: Path) -> Process:
+    """Start the process that starts the ServerApp when there is a run."""
+    command = [*_gated(folder), "exec", "--runtime-api-address", at.shown]
+    command += ["--insecure"] if at.authority is None else ["--root-certificates", str(at.authority)]
+    return Process("Flower's SuperExec", command, folder / "superlink.log", environment(folder / "home"))
+
+
 def _new_secret(folder: Path) -> None:
-    """Write a new secret for the operator's requests to the SuperLink: every start has its own."""
+    """Write a new secret for this user's own requests to the SuperLink: every start has its own."""
     gate.ready_file(folder / SECRET).unlink(missing_ok=True)
-    with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    (folder / SECRET).unlink(missing_ok=True)
+    with open(os.open(folder / SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
 
 
 def _gated(folder: Path) -> list[str]:
-    return [sys.executable, "-P", gate.__file__, str(folder / SECRET)]
+    return [sys.executable, "-P", flower_commands.__file__, str(folder / SECRET)]
 
 
 def _check_keys(folder: Path, keys: Sequence[Path], resume: bool) -> None:
@@ -274,6 +291,7 @@ def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
         check=False,
+        umask=UMASK,
     )
 
 
@@ -286,7 +304,7 @@ def _flower_error(text: str) -> str:
     return next((line for line in reversed(lines) if line), "it gave no reason")
 
 
-def _watch(out: Path, activity: ActivityLog, link: Process, show: Show) -> dict[str, Any]:
+def _watch(out: Path, activity: ActivityLog, link: Process, executor: Process, show: Show) -> dict[str, Any]:
     started, pid, gone = time.monotonic(), 0, False
     refused = RefusedSites(gate.refused_file(link.log.parent / SECRET))
     while True:
@@ -302,6 +320,7 @@ def _watch(out: Path, activity: ActivityLog, link: Process, show: Show) -> dict[
                 assert result is not None
                 return result
         link.check()
+        executor.check()
         if gone:  # and the log had no last row when it was read after that
             raise ProcessError(
                 f"the server's app has ended without an error message; '{link.log}' ends: {link.log_tail()}"

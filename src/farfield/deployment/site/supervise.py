@@ -18,6 +18,7 @@ from farfield.deployment.activity_log import ActivityLog
 from farfield.deployment.credentials.verify import check_authority, check_private_key
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.flower.gate import READY
+from farfield.deployment.flower.private_files import for_this_user_only, make_private
 from farfield.deployment.flower.processes import (
     Process,
     ProcessError,
@@ -141,9 +142,9 @@ def join(
 
     Raises ClientError if the site is turned away.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # its records quote the site's data where something went wrong
-    with exclusive(folder, f"another 'farfield client' is running with the state in '{folder}'; end it first"):
+    make_private(folder)  # its records quote the site's data where something went wrong
+    problem = f"another 'farfield client' is running with the state in '{folder}'; end it first"
+    with for_this_user_only(), exclusive(folder, problem):
         home = folder / "home"
         home.mkdir(exist_ok=True)
         secret = folder / "secret"
@@ -193,7 +194,8 @@ class _SuperNode(Process):
 
 
 def _supernode(federation: FederationFile, credentials: Credentials, runtime: int, secret: Path) -> list[str]:
-    command = [sys.executable, "-m", "farfield.deployment.flower.supernode", "--superlink", federation.server]
+    command = [sys.executable, "-m", "farfield.deployment.flower.supernode", str(secret)]
+    command += ["--superlink", federation.server]
     command += ["--isolation", "process", "--host", "127.0.0.1", "--port", str(runtime)]
     command += ["--superexec-auth-secret-file", str(secret)]
     if credentials.authority is None:

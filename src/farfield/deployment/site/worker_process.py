@@ -27,10 +27,11 @@ def main(folder: Path, extend: Callable[[ClientApp], ClientApp] = lambda app: ap
     import torch
 
     torch.set_num_threads(1)  # before any fork: a fork would lose torch's other threads
-    from flwr.supercore.superexec import run_superexec as superexec
-
     from farfield.deployment.activity_log import ActivityLog
     from farfield.deployment.flower.fork_executor import ForkExecutor
+    from farfield.deployment.flower.own_user_only import secret_in
+    from farfield.deployment.flower.private_parts import find, replace
+    from farfield.deployment.flower.request_headers import OwnRequests
     from farfield.deployment.manifest.approval import load_approval
     from farfield.deployment.site.client_app import make_app
     from farfield.deployment.site.deployed_site import open_deployed_site
@@ -40,11 +41,11 @@ def main(folder: Path, extend: Callable[[ClientApp], ClientApp] = lambda app: ap
     key = settings.get("key")
     identity = load_identity(site.data.site, Path(key) if key else None)
     executor = ForkExecutor(extend(make_app(site, folder, identity)))
-    if not callable(getattr(superexec, "get_executor", None)):  # else Flower's own would run what the server sent
-        raise RuntimeError("this version of Flower has no 'get_executor' to replace")
-    superexec.get_executor = lambda *_, **__: executor  # type: ignore[attr-defined]
+    # If there were no such name, Flower's own executor would run what the server sent.
+    replace("flwr.supercore.superexec.run_superexec:get_executor", lambda *_, **__: executor)
+    OwnRequests(secret_in(Path(settings["secret"]))).install()
     ActivityLog(folder).add("ready", f"{site.data.n} rows of '{site.name}' are read")
-    superexec.run_superexec(
+    find("flwr.supercore.superexec.run_superexec:run_superexec")(
         runtime_api_address=_supernode_address(folder),
         insecure=True,  # the SuperNode on this machine, by loopback; the secret keeps other users out
         superexec_auth_secret=Path(settings["secret"]).read_bytes(),

@@ -222,6 +222,10 @@ def _end_processes_of(folder: Path) -> None:
 def _ray_prints(whether: bool) -> None:
     """Let Ray print what its processes report, a page for each that ends, or not; its own debugger does it so."""
     worker: Any = sys.modules["ray._private.worker"]
+    if not hasattr(worker, "_worker_logs_enabled"):
+        raise SimulationError(
+            "this version of Ray does not fit: 'ray._private.worker._worker_logs_enabled' is not there"
+        )
     worker._worker_logs_enabled = whether
 
 

@@ -1,0 +1,96 @@
+"""Connections, headers and bodies that take too long or are too long, on a real web server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from farfield.deployment.flower import bounded_body, hurried_protocol
+from farfield.deployment.flower.bounded_body import Gone, TooLarge, TooSlow, read_body
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(hurried_protocol, "HEADER_SECONDS", 0.3)
+    config = uvicorn.Config(app, http=hurried_protocol.hurried_protocol(), lifespan="off", log_level="critical")
+    server = uvicorn.Server(config)
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    yield int(listening.getsockname()[1])
+    server.should_exit = True
+    thread.join(30)
+    listening.close()
+
+
+def talk(port: int, *parts: bytes) -> bytes:
+    """Send these parts and return everything that comes until the server hangs up."""
+    heard = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        try:
+            for part in parts:
+                connection.sendall(part)
+            while got := connection.recv(65536):
+                heard += got
+        except ConnectionError:
+            pass
+    return heard
+
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n"
+
+
+def test_a_whole_request_is_answered(port: int) -> None:
+    assert talk(port, REQUEST, b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("parts", [(), (REQUEST,), (b"G",)])
+def test_headers_that_do_not_come_end_the_connection(port: int, parts: tuple[bytes, ...]) -> None:
+    assert talk(port, *parts) == b""
+
+
+def test_half_of_a_second_request_ends_the_connection_too(port: int) -> None:
+    assert talk(port, REQUEST + b"\r\n", REQUEST).count(b"HTTP/1.1 200") == 1
+
+
+def test_headers_without_end_are_cut(port: int) -> None:
+    assert b"200" not in talk(port, REQUEST + b"x-long: ", *[b"a" * 65536] * 200)
+
+
+def receiving(*parts: bytes, forever: bool = False) -> Any:
+    left = list(parts)
+
+    async def receive() -> dict[str, Any]:
+        if not left:
+            if forever:
+                await asyncio.Event().wait()
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": left.pop(0), "more_body": True}
+
+    return receive
+
+
+def test_a_body_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_body, "BODY_SECONDS", 0.05)
+    with pytest.raises(TooSlow):
+        asyncio.run(read_body({"headers": []}, receiving(b"x", forever=True), 100))
+    with pytest.raises(Gone):
+        asyncio.run(read_body({"headers": []}, receiving(b"x"), 100))
+
+
+@pytest.mark.parametrize("length", [b"101", b"-1", b"1e3", b"", b"9" * 100])
+def test_a_length_that_is_none_is_refused(length: bytes) -> None:
+    with pytest.raises(TooLarge):
+        asyncio.run(read_body({"headers": [(b"Content-Length", length)]}, receiving(b"x"), 100))
