@@ -276,6 +276,7 @@ def _start_run(app: Path, folder: Path, out: Path) -> None:
     copy = folder / "app"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(app, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    make_private(copy)  # a copy has the modes of what was copied
     done = _flwr(folder, "run", str(copy), LINK, "-c", f'out="{out.resolve()}"')
     if done.returncode:
         raise ServerError(f"Flower did not start the run: {_flower_error(done.stdout)}")
