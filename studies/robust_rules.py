@@ -35,8 +35,8 @@ from farfield.reproducibility.threads import one_thread
 from farfield.runs.plan import Job, make_plan
 from farfield.runs.run_data import run_data, run_sources
 from farfield.runs.source_schema import source_schema
-from farfield.tasks.registry import load as load_task
 from farfield.tasks.clients.partition import Partition, make_clients
+from farfield.tasks.registry import load as load_task
 from farfield.tasks.task import Domain
 
 #: The rules that are compared, by label: the method and its settings.
