@@ -103,7 +103,7 @@ def made_task(seed: int) -> Problem:
     training = [domain(name, 80, number) for number, name in enumerate(names)]
     measured = {RARE: domain(RARE, 1000, 50), "others": domain("a", 1000, 51)}
     spec = ModelSpec(featurizer="mlp", input_shape=(6,), outputs=2, hidden=(16,))
-    return Problem(training, measured, spec, {"lr": 0.2, "batch_size": 16, "weighting": "uniform"}, 40)
+    return Problem(training, measured, spec, {"lr": 0.4, "batch_size": 40, "weighting": "uniform"}, 30)
 
 
 def hospitals(held_out: str, seed: int) -> Problem:
