@@ -179,15 +179,28 @@ def test_in_a_deployment_the_bound_is_on_without_a_word_and_the_site_is_named(tm
     assert with_bound < without
 
 
-def test_in_a_deployment_honest_sites_are_not_touched(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fediir", "fediir+fedomg", "scaffold", "fedilc-inter-geo", "fedcir", "fedloe-irm"]
+)
+def test_in_a_deployment_honest_sites_are_not_touched(tmp_path: Path, name: str) -> None:
+    """The same bits as on one machine, where nothing is bounded."""
     pytest.importorskip("flwr")
-    from tests.attacks.hostile_sites import served
+    import json
 
-    for name in ("fedavg", "fediir", "scaffold"):
-        on = served(tmp_path / f"{name}-on", algorithm=name)
-        off = served(tmp_path / f"{name}-off", algorithm=name, set={"bound": "none"})
-        assert on.records.events() == off.records.events() == []
-        assert on.result["model_sha256"] == off.result["model_sha256"]
+    import numpy as np
+
+    import farfield as ff
+    from tests.attacks.hostile_sites import SITES, served
+
+    run = served(tmp_path / "net", algorithm=name)
+    assert run.records.events() == []
+    assert run.result["settings"]["bound"] == "median"
+    rows = {site: np.load(tmp_path / "net" / site / "rows.npz") for site in SITES}
+    task = ff.task_from_arrays("toy", {site: (of["x"], of["y"]) for site, of in rows.items()})
+    ff.train(task, name, tmp_path / "here", rounds=3)
+    here = json.loads((tmp_path / "here" / "run" / "result.json").read_text())
+    assert here["settings"].get("bound") is None
+    assert run.result["model_sha256"] == here["model_sha256"]
 
 
 def test_a_site_refuses_a_server_that_asks_for_another_bound_than_it_approved(tmp_path: Path) -> None:

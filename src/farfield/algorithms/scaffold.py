@@ -78,7 +78,7 @@ class Scaffold(FedAvg):
     @adds_to(
         "train",
         control_change=Sends(
-            "parameters", "change of the client's control variate", server_sees="sum", bounded=1, privacy="noise"
+            "parameters", "change of the client's control variate", server_sees="sum", bounded=2, privacy="noise"
         ),
     )
     def after_training(self, client: Client, model: Model, local: Local) -> Named:
