@@ -192,7 +192,9 @@ def _check_method(federation: FederationFile) -> None:
     try:
         _check_augment(settings.pop("augment", None))
         found = sort_settings(settings, [name])
-        build(name, found.given[name], federation.rounds)
+        method = build(name, found.given[name], federation.rounds)
+        if federation.diagnose and method.params.privacy != "none":
+            raise PlanError("a diagnosis sends moments of the rows without noise; with privacy, set diagnose = false")
         _check_model(found.model)
     except (AlgorithmError, PlanError) as error:
         raise federation.refusal("set", str(error)) from None

@@ -26,6 +26,8 @@ from farfield.records.run_files import CONFIG, EVENTS, LOCK, RESULT, ROUNDS
 from farfield.records.sealed import SEALED, append_sealed
 
 KEPT_CHECKPOINTS = 2
+#: Settings that runs of older versions do not have, with the values that these runs were made with.
+NEWER = {"privacy": "none", "delta": 1e-5}
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
@@ -34,9 +36,18 @@ def write_config(path: Path, config: Mapping[str, Any]) -> None:
 
 def read_config(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecordsError(f"'{path}' is damaged: {error}") from error
+    settings = content.get("settings")
+    return {**content, "settings": _with_newer(settings)} if isinstance(settings, dict) else content
+
+
+def _with_newer(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a method's settings, or those of each variant by label, with what older versions did not have."""
+    if "lr" in settings and not isinstance(settings["lr"], dict):
+        return {**NEWER, **settings}
+    return {label: _with_newer(of) if isinstance(of, dict) else of for label, of in settings.items()}
 
 
 def _without_none(value: Any) -> Any:
