@@ -135,6 +135,10 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, address: str, why: s
         ({"set": {"model.norm": "batch"}}, ", key 'set': model.norm = 'batch': input should be 'none'"),
         ({"set": {"augment": "flipp"}}, ", key 'set': augment = 'flipp': choose one of none, "),
         ({"set": 3}, ", key 'set': input should be a valid dictionary, not 3"),
+        (
+            {"algorithm": "fedavg", "diagnose": True, "set": {"privacy": "record", "clip": 1.0, "noise": 1.0}},
+            ", key 'set': a diagnosis sends moments of the rows without noise",
+        ),
     ],
 )
 def test_what_cannot_work_is_said_with_file_and_key(tmp_path: Path, content: dict[str, Any], said: str) -> None:

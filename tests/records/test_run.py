@@ -208,3 +208,14 @@ def test_a_writer_that_is_killed_lets_go_of_the_lock(run: RunFolder) -> None:
 def test_runs_in_different_folders_do_not_wait_for_each_other(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "a").writing(), RunFolder(tmp_path / "b").writing(patience=0.05):
         assert (tmp_path / "b").is_dir()
+
+
+def test_settings_that_are_newer_than_a_record_have_the_values_it_was_made_with(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('algorithm = "fedavg"\n[settings]\nlr = 0.1\n')
+    assert read_config(path)["settings"] == {"lr": 0.1, "privacy": "none", "delta": 1e-5}
+    path.write_text('[settings.fedavg]\nlr = 0.1\n[settings.private]\nlr = 0.1\nprivacy = "record"\ndelta = 1e-6\n')
+    assert read_config(path)["settings"] == {
+        "fedavg": {"lr": 0.1, "privacy": "none", "delta": 1e-5},
+        "private": {"lr": 0.1, "privacy": "record", "delta": 1e-6},
+    }

@@ -213,6 +213,8 @@ def _check_method(federation: FederationFile) -> None:
         found = sort_settings(settings, [name])
         method = build(name, found.given[name], federation.rounds)
         method.check_cohort(federation.cohort or federation.sites)
+        if federation.diagnose and method.params.privacy != "none":
+            raise PlanError("a diagnosis sends moments of the rows without noise; with privacy, set diagnose = false")
         _check_model(found.model)
     except (AlgorithmError, PlanError) as error:
         raise federation.refusal("set", str(error)) from None

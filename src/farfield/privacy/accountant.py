@@ -18,7 +18,7 @@ from farfield.privacy.release import Release
 #: So many different clients are accounted exactly; more are put into so many groups, each by its worst case.
 MOST_DIFFERENT = 12
 #: Noise multipliers are looked for between these: less is hardly any, and more drowns everything.
-LEAST_NOISE, MOST_NOISE = 0.25, 2.0**16
+LEAST_NOISE, FIRST_NOISE, MOST_NOISE = 0.25, 32.0, 2.0**16
 #: A noise multiplier is found to this relative precision.
 PRECISION = 1e-3
 
@@ -86,9 +86,11 @@ def noise_for(epsilon: float, delta: float, releases: Callable[[float], Mapping[
     if not epsilon > 0:
         raise PrivacyError(f"epsilon = {epsilon:g}: give a number over 0")
     # From much noise to little: the accountant is quick where ε is small.
-    high = MOST_NOISE
-    if epsilon_of(releases(high), delta) > epsilon:
-        raise PrivacyError(f"no noise multiplier up to {MOST_NOISE:g} gives ε = {epsilon:g}")
+    high = FIRST_NOISE
+    while epsilon_of(releases(high), delta) > epsilon:
+        high *= 2
+        if high > MOST_NOISE:
+            raise PrivacyError(f"no noise multiplier up to {MOST_NOISE:g} gives ε = {epsilon:g}")
     while high / 2 >= LEAST_NOISE and epsilon_of(releases(high / 2), delta) <= epsilon:
         high /= 2
     low = high / 2

@@ -31,6 +31,8 @@ KEPT_CHECKPOINTS = 2
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]{1,12}\.safetensors")
 #: The entries of a checkpoint's metadata.
 _WRITTEN = frozenset({"round", "meta"})
+#: Settings that runs of older versions do not have, with the values that these runs were made with.
+NEWER = {"privacy": "none", "delta": 1e-5}
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
@@ -40,7 +42,16 @@ def write_config(path: Path, config: Mapping[str, Any]) -> None:
 
 def read_config(path: Path) -> dict[str, Any]:
     """Return a configuration. Raises RecordsError where the file is not as it was written."""
-    return read_checked_toml(path)
+    content = read_checked_toml(path)
+    settings = content.get("settings")
+    return {**content, "settings": _with_newer(settings)} if isinstance(settings, dict) else content
+
+
+def _with_newer(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a method's settings, or those of each variant by label, with what older versions did not have."""
+    if "lr" in settings and not isinstance(settings["lr"], dict):
+        return {**NEWER, **settings}
+    return {label: _with_newer(of) if isinstance(of, dict) else of for label, of in settings.items()}
 
 
 def _without_none(value: Any) -> Any:
