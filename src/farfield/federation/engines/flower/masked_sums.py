@@ -120,7 +120,7 @@ class MaskedSum:
         problem = ""
         for outcome in self._exchange(stage, [o.client for o in accepted]):
             if outcome.problem is None:
-                shares = _rows(torch.as_tensor(outcome.values["shares"]))
+                shares = _rows(outcome.values["shares"])
                 answers[self._names[outcome.client]] = dict(zip(contributors, shares, strict=True))
             else:
                 problem = problem or f"{self._names[outcome.client]}: {outcome.problem}"
@@ -154,7 +154,7 @@ class MaskedSum:
             if outcome.problem is None:
                 sender = self._names[outcome.client]
                 receivers = [name for name in sorted(keys) if name != sender]
-                boxes = _rows(torch.as_tensor(outcome.values["sealed"]))
+                boxes = _rows(outcome.values["sealed"])
                 sealed[sender] = dict(zip(receivers, boxes, strict=True))
             else:
                 yield outcome
@@ -212,7 +212,7 @@ class NodeSums:
             answer = {"sealed": _bytes_of(sealed)}
         elif exchange == MASK:
             senders = [name for name in _names(about.get("contributors")) if name != self._name]
-            boxes = _rows(torch.as_tensor(given["sealed"]))
+            boxes = _rows(given["sealed"])
             if len(boxes) != len(senders) or len(set(senders)) != len(senders):
                 raise Refused("the shares in the message are not those of the sites that it names")
             self._sums.accept(sum_id, _digest(header, groups), dict(zip(senders, boxes, strict=True)))
@@ -279,7 +279,7 @@ def _bytes_of(named: Mapping[str, bytes]) -> Tensor:
     return torch.frombuffer(joined, dtype=torch.uint8).view(len(named), -1).clone()
 
 
-def _rows(tensor: Tensor) -> list[bytes]:
-    if tensor.dtype != torch.uint8 or tensor.dim() != 2:
+def _rows(tensor: Any) -> list[bytes]:
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.uint8 or tensor.dim() != 2:
         raise Refused("the shares in the message cannot be read")
     return [row.tobytes() for row in tensor.numpy()]
