@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from farfield.algorithms import build
 from farfield.errors import UserError
-from farfield.federation.engines.flower.masked_sums import ADVERTISE, MASK, SHARE, UNMASK, NodeSums
+from farfield.federation.engines.flower.masked_sums import ADVERTISE, EXCHANGES, MASK, SHARE, UNMASK, NodeSums
 from farfield.federation.engines.flower.packing import unpack
 from farfield.federation.federation import QuorumMissed
 from tests.federation.engines.flower.in_process import Tamper, ToyResponder, over_grid, rewritten, train
@@ -207,13 +207,14 @@ KEYS = st.lists(st.sampled_from(["00" * 64, "zz", "", "ab" * 64]) | JSON, max_si
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([ADVERTISE, SHARE, MASK, UNMASK, "other"]),
+            st.sampled_from([*EXCHANGES, "other"]),
             st.fixed_dictionaries(
                 {},
                 optional={
                     "members": st.dictionaries(st.text(max_size=3), KEYS, max_size=4) | JSON,
                     "contributors": NAMES | JSON,
                     "survivors": NAMES | JSON,
+                    "signatures": JSON,
                 },
             ),
             st.sampled_from([torch.zeros(2, 82, dtype=torch.uint8), torch.zeros(3), torch.zeros(0), 1.0]) | JSON,
