@@ -10,11 +10,18 @@ import pytest
 import torch
 
 import farfield as ff
+from tests.deployment import network
 from tests.deployment.network import Deployment, arrays, as_task, deployment
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2000)]
 FOUR = ("amber", "birch", "cedar", "dune")
 SECURE = {"secure_sums": True}
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum has four or five exchanges, so that a busy machine needs several times as long as for plain rounds."""
+    monkeypatch.setattr(network, "PATIENCE", 900.0)
 
 
 def trained_here(folder: Path, algorithm: str, rounds: int) -> dict[str, Any]:
