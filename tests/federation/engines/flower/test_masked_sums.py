@@ -123,6 +123,17 @@ def test_a_round_that_loses_too_many_sites_is_skipped(stage: str) -> None:
     assert len(fed.map(algorithm.train, initial().state())) == 4
 
 
+def test_a_sum_that_misses_the_quorum_is_never_unmasked() -> None:
+    """Else the round after, with the same model and one site more, would show that site's update as a difference."""
+    algorithm = build("fedavg", SETTINGS)
+    lost = leaving("3", MASK)
+    fed, grid = over_grid("fedavg", algorithm, domains(4), travelling=False, tamper=lost, deadline=0.2, quorum=1.0)
+    fed.begin(1, range(4))
+    with pytest.raises(QuorumMissed, match="3 clients replied, and a secure sum is over 4 to 2047"):
+        fed.map(algorithm.train, initial().state())
+    assert UNMASK not in {exchange(message) for message in grid.sent}
+
+
 def altered(client: str, stage: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Tamper:
     seen: list[str] = []
 
