@@ -64,6 +64,8 @@ class Engine(ABC):
         self._sends: dict[str, Sends] = {}
         #: The secure sum that the phase under way is for, if it is for one.
         self._summing: SecureSum | None = None
+        #: How many replies the phase under way needs.
+        self._needed = 1
         self._states = ClientStates()
         self.traffic = Traffic()
         self.events = EventList()
@@ -184,9 +186,9 @@ class Engine(ABC):
         **shared: Tensor | float | int,
     ) -> Replies:
         asked = self._cohort if among is None else tuple(client for client in self._cohort if client in among)
-        replies, problems = self._run(phase, model, shared, asked)
         # The product of two decimals can lie a hair above the whole number that it stands for.
-        needed = max(1, math.ceil(self._quorum * len(asked) - 1e-9))
+        self._needed = needed = max(1, math.ceil(self._quorum * len(asked) - 1e-9))
+        replies, problems = self._run(phase, model, shared, asked)
         if len(replies) < needed:
             message = f"{len(replies)} of {len(asked)} clients replied, and the quorum is {needed}"
             raise QuorumMissed(f"{message} (phase '{phase.__name__}', first problem: {problems[0]})")
@@ -194,6 +196,7 @@ class Engine(ABC):
 
     def map_over(self, clients: Sequence[int], phase: Callable[..., Named], model: ModelState) -> Replies:
         """Run a phase outside the round's cohort, on the clients named: how validation is measured."""
+        self._needed = 1
         try:
             replies, problems = self._run(phase, model, {}, sorted(clients))
         except QuorumMissed as problem:  # too few for a secure sum
@@ -279,10 +282,12 @@ class Engine(ABC):
         self, summing: SecureSum, phase: str, accepted: Sequence[Outcome], problems: Sequence[str]
     ) -> Replies:
         """Return the secure sums over the replies, whose single values the server half never has."""
-        if not summing.least <= len(accepted) <= MOST_CLIENTS:
+        # Before the sum: of a round that will be skipped, and made again with other clients, the server has none.
+        least = max(summing.least, self._needed)
+        if not least <= len(accepted) <= MOST_CLIENTS:
             first = f", first problem: {problems[0]}" if problems else ""
             raise QuorumMissed(
-                f"{len(accepted)} clients replied, and a secure sum is over {summing.least} to {MOST_CLIENTS} "
+                f"{len(accepted)} clients replied, and a secure sum is over {least} to {MOST_CLIENTS} "
                 f"(phase '{phase}'{first})"
             )
         sums = summing.sums(self._totals(accepted))

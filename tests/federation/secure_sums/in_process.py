@@ -77,9 +77,10 @@ def run_sum(
             sites[name].act("accept", sum_id, question, server.sealed_for(name))
             seen.masked[name] = sites[name].act("mask", sum_id, integers(name))
     server.need(seen.masked, "are left")
-    for name in seen.masked:
-        if after[name] >= 4:
-            seen.answers[name] = sites[name].act("unmask", sum_id, sorted(seen.masked))
+    survivors, staying = sorted(seen.masked), [name for name in seen.masked if after[name] >= 4]
+    signed = {name: sites[name].act("agree", sum_id, survivors) for name in staying if sites[name].identity}
+    for name in staying:
+        seen.answers[name] = sites[name].act("unmask", sum_id, survivors, signed)
     seen.total = server.total(seen.masked, seen.answers)
     return seen
 

@@ -200,6 +200,35 @@ def test_a_server_that_puts_itself_in_the_place_of_sites_is_refused_where_sites_
         sites["site-0"].act("share", "swap", {**keys, "nobody": own})
 
 
+def test_sites_that_know_one_another_unmask_only_what_two_thirds_have_signed() -> None:
+    """A server that tells different sites different lists of who has stayed obtains nothing."""
+    secrets = {name: name.encode() for name in names(5)}
+    sites = {name: Site(name, identity=_signing(name, secrets)) for name in names(5)}
+    masked(sites)
+    everyone, fewer = names(5), names(4)
+    with pytest.raises(Refused, match="not the next exchange"):  # no list is signed yet
+        sites["site-0"].act("unmask", "sum", everyone, {})
+    told = {name: everyone if name in ("site-0", "site-1") else fewer for name in fewer}
+    signed = {name: sites[name].act("agree", "sum", told[name]) for name in fewer}
+    with pytest.raises(Refused, match="not the next exchange"):  # a site signs one list
+        sites["site-0"].act("agree", "sum", fewer)
+    with pytest.raises(Refused, match="has signed another list"):
+        sites["site-0"].act("unmask", "sum", fewer, signed)
+    for name in fewer:
+        with pytest.raises(Refused, match=r"2 sites have signed this list .* 4 are needed"):
+            sites[name].act("unmask", "sum", told[name], signed)
+    forged = {**signed, "site-2": signed["site-0"], "site-3": b"", "site-4": b"x", "stranger": b"y"}
+    with pytest.raises(Refused, match="2 sites have signed"):
+        sites["site-0"].act("unmask", "sum", everyone, forged)
+
+
+def test_a_site_that_does_not_know_its_peers_signs_nothing() -> None:
+    sites = four()
+    masked(sites)
+    with pytest.raises(Refused, match="signs nothing"):
+        sites["site-0"].act("agree", "sum", names(4))
+
+
 def test_without_known_peers_a_server_that_replaces_keys_is_not_noticed() -> None:
     """The limit that the docs state: without `peers` the server must at least pass keys on honestly."""
     site = Site("site-0")

@@ -94,7 +94,10 @@ def secure_sum_entries() -> list[Entry]:
     return [
         _entry(SECURE_SUMS, "keys", "64 bytes", "two public keys, new for every sum"),
         _entry(
-            SECURE_SUMS, "signature", "up to 512 bytes", "of these keys, where the site file names peers; else empty"
+            SECURE_SUMS,
+            "signature",
+            "up to 512 bytes",
+            "of these keys and of who has stayed, where the site file names peers",
         ),
         _entry(SECURE_SUMS, "sealed", "82 bytes a site", "shares of this site's masks, which only that site can read"),
         _entry(SECURE_SUMS, "masked", "8 bytes a number", masked),

@@ -14,6 +14,7 @@ KEYS_BYTES = 2 * KEY_BYTES
 #: A longer signature is refused before it is read.
 LONGEST_SIGNATURE = 512
 _SIGNED = "farfield secure sums 1, keys of a site"
+_SURVIVORS = "farfield secure sums 1, sites whose integers have arrived"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Identity:
 def signed_message(sum_id: str, site: str, keys: PublicKeys) -> bytes:
     """Return what a site signs: its keys are its own, and are for this sum."""
     return json.dumps([_SIGNED, sum_id, site, keys.both.hex()]).encode()
+
+
+def survivors_message(context: str, survivors: Iterable[str]) -> bytes:
+    """Return what a site signs so that all sites are told the same list of sites whose integers have arrived."""
+    return json.dumps([_SURVIVORS, context, sorted(survivors)]).encode()
 
 
 def threshold(members: int) -> int:

@@ -1,4 +1,4 @@
-"""A site's side of a secure sum: what it does in each of the four exchanges, and what it refuses.
+"""A site's side of a secure sum: what it does in each exchange, and what it refuses.
 
 1. `advertise`: two new public keys.
 2. `share`: told who takes part, it splits its mask key and its own seed into shares, each sealed for one other site.
@@ -6,6 +6,9 @@
    these.
 4. `unmask`: told whose integers arrived, it gives for each of these a share of its seed, and for each of the others a
    share of its mask key. Never both for one site: with both, the server could read that site's integers.
+
+Sites that know one another's keys sign their public keys, and need one more exchange before the last: `agree`, in which
+each signs the list of sites whose integers arrived. They unmask only where two thirds have signed the same list.
 
 Everything that must outlive the site's process is in `record`, plain values that the caller stores before it answers.
 What was answered for a round and phase stays in it: the same question is answered again (a server that was killed asks
@@ -32,11 +35,19 @@ from farfield.federation.secure_sums.masks import (
     self_mask,
     unseal,
 )
-from farfield.federation.secure_sums.members import Identity, PublicKeys, context, digest, signed_message, threshold
+from farfield.federation.secure_sums.members import (
+    Identity,
+    PublicKeys,
+    context,
+    digest,
+    signed_message,
+    survivors_message,
+    threshold,
+)
 from farfield.federation.secure_sums.quantise import MOST_CLIENTS
 from farfield.federation.secure_sums.shamir import SHARE_BYTES
 
-_ADVERTISED, _SHARED, _ACCEPTED, _MASKED = "advertised", "shared", "accepted", "masked"
+_ADVERTISED, _SHARED, _ACCEPTED, _MASKED, _AGREED = "advertised", "shared", "accepted", "masked", "agreed"
 
 
 class SiteSums:
@@ -148,9 +159,48 @@ class SiteSums:
         )
         return total
 
-    def unmask(self, sum_id: str, survivors: Collection[str]) -> dict[str, bytes]:
-        """Return a share of the seed of each survivor, and a share of the mask key of each that has left since."""
+    def agree(self, sum_id: str, survivors: Collection[str]) -> bytes:
+        """Return this site's signature of the list of sites whose integers have arrived; it signs one list."""
         session = self._at(sum_id, _MASKED)
+        if self._identity is None:
+            raise Refused(f"site '{self.name}' does not know its peers' keys, and signs nothing")
+        session |= {"stage": _AGREED, "survivors": sorted(self._checked(session, survivors))}
+        return self._identity.sign(survivors_message(session["context"], survivors))
+
+    def _need_agreement(
+        self, identity: Identity, session: Mapping[str, Any], staying: set[str], signatures: Mapping[str, bytes]
+    ) -> None:
+        if session["survivors"] != sorted(staying):
+            raise Refused(f"site '{self.name}' has signed another list of sites whose integers have arrived")
+        message = survivors_message(session["context"], staying)
+        signed = {name for name in staying & signatures.keys() & identity.known.keys() if name != self.name}
+        agreed = 1 + sum(identity.known[name](message, signatures[name]) for name in signed)
+        if agreed < threshold(len(session["members"])):
+            raise Refused(
+                f"{agreed} sites have signed this list of sites whose integers have arrived, and "
+                f"{threshold(len(session['members']))} are needed"
+            )
+
+    def unmask(
+        self, sum_id: str, survivors: Collection[str], signatures: Mapping[str, bytes] | None = None
+    ) -> dict[str, bytes]:
+        """Return a share of the seed of each survivor, and a share of the mask key of each that has left since.
+
+        A site that knows its peers' keys needs the signatures of two thirds of the members under the same list.
+        """
+        session = self._at(sum_id, _MASKED if self._identity is None else _AGREED)
+        staying = self._checked(session, survivors)
+        if self._identity is not None:
+            self._need_agreement(self._identity, session, staying, signatures or {})
+        self.record["answered"][session["key"]]["survivors"] = digest(staying)
+        shares = {name: bytes.fromhex(both) for name, both in session["received"].items()}
+        self.record["open"] = None  # the secrets are gone: nothing more can be asked about this sum
+        return {
+            name: both[SHARE_BYTES:] if name in staying else both[:SHARE_BYTES] for name, both in sorted(shares.items())
+        }
+
+    def _checked(self, session: Mapping[str, Any], survivors: Collection[str]) -> set[str]:
+        """Return the sites whose integers have arrived, if the list can be one of this sum."""
         staying, contributors = set(survivors), set(session["received"])
         if len(staying) != len(survivors) or not staying <= contributors or self.name not in staying:
             raise Refused("the list of sites whose integers have arrived is not of this secure sum")
@@ -158,12 +208,7 @@ class SiteSums:
         answered = self.record["answered"][session["key"]]
         if answered["survivors"] not in ("", digest(staying)):
             raise Refused(f"site '{self.name}' has helped with the sum over other sites in {_words(session['key'])}")
-        answered["survivors"] = digest(staying)
-        shares = {name: bytes.fromhex(both) for name, both in session["received"].items()}
-        self.record["open"] = None  # the secrets are gone: nothing more can be asked about this sum
-        return {
-            name: both[SHARE_BYTES:] if name in staying else both[:SHARE_BYTES] for name, both in sorted(shares.items())
-        }
+        return staying
 
     def _at(self, sum_id: str, stage: str) -> dict[str, Any]:
         session: dict[str, Any] | None = self.record.get("open")

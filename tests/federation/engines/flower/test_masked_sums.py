@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 from flwr.app import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from farfield.algorithms import build
-from farfield.federation.engines.flower.masked_sums import ADVERTISE, MASK, SHARE, UNMASK
+from farfield.errors import UserError
+from farfield.federation.engines.flower.masked_sums import ADVERTISE, EXCHANGES, MASK, SHARE, UNMASK, NodeSums
 from farfield.federation.engines.flower.packing import unpack
 from farfield.federation.federation import QuorumMissed
 from tests.federation.engines.flower.in_process import Tamper, ToyResponder, over_grid, rewritten, train
@@ -120,6 +123,17 @@ def test_a_round_that_loses_too_many_sites_is_skipped(stage: str) -> None:
     assert len(fed.map(algorithm.train, initial().state())) == 4
 
 
+def test_a_sum_that_misses_the_quorum_is_never_unmasked() -> None:
+    """Else the round after, with the same model and one site more, would show that site's update as a difference."""
+    algorithm = build("fedavg", SETTINGS)
+    lost = leaving("3", MASK)
+    fed, grid = over_grid("fedavg", algorithm, domains(4), travelling=False, tamper=lost, deadline=0.2, quorum=1.0)
+    fed.begin(1, range(4))
+    with pytest.raises(QuorumMissed, match="3 clients replied, and a secure sum is over 4 to 2047"):
+        fed.map(algorithm.train, initial().state())
+    assert UNMASK not in {exchange(message) for message in grid.sent}
+
+
 def altered(client: str, stage: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Tamper:
     seen: list[str] = []
 
@@ -189,3 +203,49 @@ def test_a_node_that_takes_part_in_secure_sums_sends_nothing_unmasked() -> None:
         outcomes = list(fed._outcomes("train", initial().state(), {}, [0]))
         assert "only in a secure sum" in str(outcomes[0].problem)
         assert unpack(grid.received[0].content)[1]["values"] == {}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+NAMES = st.lists(st.sampled_from(["site", "a", "b", "c", "\ud800", ""]), max_size=5)
+KEYS = st.lists(st.sampled_from(["00" * 64, "zz", "", "ab" * 64]) | JSON, max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*EXCHANGES, "other"]),
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "members": st.dictionaries(st.text(max_size=3), KEYS, max_size=4) | JSON,
+                    "contributors": NAMES | JSON,
+                    "survivors": NAMES | JSON,
+                    "signatures": JSON,
+                },
+            ),
+            st.sampled_from([torch.zeros(2, 82, dtype=torch.uint8), torch.zeros(3), torch.zeros(0), 1.0]) | JSON,
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_garbage_about_a_sum_is_refused_and_nothing_else_happens(messages: list[Any]) -> None:
+    """Whatever a server says: an answer with new keys, or a refusal; never a share, a masked number or a crash."""
+    node = ToyResponder(None, None)  # type: ignore[arg-type]
+    sums = NodeSums(node, "site", "run", least=3)
+    for exchange, about, sealed in messages:
+        header = {"round": 1, "phase": "train", "sum": json.dumps({"id": "x", **about, "exchange": exchange})}
+        try:
+            answer = sums.before_phase(header, {"model": {}, "shared": {}, "sum": {"sealed": sealed}})
+        except (UserError, KeyError, TypeError, ValueError):  # what `run_requested_phase` answers with a problem
+            continue
+        assert answer is not None
+        assert set(answer) == {"keys", "signature"}
+    for line in ("[" * 100_000, "null", "[]", '"', '{"id": 1}', '{"exchange": []}'):
+        with pytest.raises(UserError):
+            sums.before_phase({"round": 1, "phase": "train", "sum": line}, {})

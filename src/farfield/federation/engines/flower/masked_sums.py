@@ -1,7 +1,7 @@
-"""A secure sum over the engine's messages: four exchanges in the place of one, and the answers of a node to them.
+"""A secure sum over the engine's messages: several exchanges in the place of one, and the answers of a node to them.
 
 An exchange of a sum is a message of the phase that the sum is for, with a line about the sum in its header and a group
-of bytes. The third runs the phase; the others use no row of the node. `MaskedSum` is the server's side, `NodeSums` a
+of bytes. "mask" runs the phase; the others use no row of the node. `MaskedSum` is the server's side, `NodeSums` a
 node's.
 """
 
@@ -34,7 +34,7 @@ from farfield.models import Layout
 
 #: The header's line about a sum, and the group of its bytes.
 SUM = "sum"
-ADVERTISE, SHARE, MASK, UNMASK = "advertise", "share", "mask", "unmask"
+ADVERTISE, SHARE, MASK, AGREE, UNMASK = EXCHANGES = "advertise", "share", "mask", "agree", "unmask"
 SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 _NOTHING = pack_groups({})
 
@@ -116,11 +116,12 @@ class MaskedSum:
         self._sum.need(masked, "sent integers")
         contributors, answers = self._sum.contributors, {}
         replies = {"shares": (torch.uint8, (len(contributors), SHARE_BYTES))}
-        stage = self._stage(UNMASK, {}, replies, survivors=sorted(masked))
+        asked, signatures = self._agreed([o.client for o in accepted], sorted(masked))
+        stage = self._stage(UNMASK, {}, replies, survivors=sorted(masked), signatures=signatures)
         problem = ""
-        for outcome in self._exchange(stage, [o.client for o in accepted]):
+        for outcome in self._exchange(stage, asked):
             if outcome.problem is None:
-                shares = _rows(torch.as_tensor(outcome.values["shares"]))
+                shares = _rows(outcome.values["shares"])
                 answers[self._names[outcome.client]] = dict(zip(contributors, shares, strict=True))
             else:
                 problem = problem or f"{self._names[outcome.client]}: {outcome.problem}"
@@ -154,11 +155,24 @@ class MaskedSum:
             if outcome.problem is None:
                 sender = self._names[outcome.client]
                 receivers = [name for name in sorted(keys) if name != sender]
-                boxes = _rows(torch.as_tensor(outcome.values["sealed"]))
+                boxes = _rows(outcome.values["sealed"])
                 sealed[sender] = dict(zip(receivers, boxes, strict=True))
             else:
                 yield outcome
         return sealed
+
+    def _agreed(self, clients: list[int], survivors: Sequence[str]) -> tuple[list[int], dict[str, str]]:
+        """Let sites that sign their keys sign who has stayed; return the clients that did, and their signatures."""
+        assert self._sum is not None
+        if not any(keys.signature for keys in self._sum.members.values()):
+            return clients, {}
+        stage = self._stage(AGREE, {}, {"signature": (torch.uint8, (-1,))}, survivors=survivors)
+        signed = {
+            outcome.client: bytes(torch.as_tensor(outcome.values["signature"]).tolist()).hex()
+            for outcome in self._exchange(stage, clients)
+            if outcome.problem is None
+        }
+        return list(signed), {self._names[client]: signature for client, signature in signed.items()}
 
     def _exchange(self, stage: Stage, clients: Sequence[int]) -> Iterator[Outcome]:
         """Ask clients outside the phase itself, and count what that costs."""
@@ -212,12 +226,16 @@ class NodeSums:
             answer = {"sealed": _bytes_of(sealed)}
         elif exchange == MASK:
             senders = [name for name in _names(about.get("contributors")) if name != self._name]
-            boxes = _rows(torch.as_tensor(given["sealed"]))
+            boxes = _rows(given["sealed"])
             if len(boxes) != len(senders) or len(set(senders)) != len(senders):
                 raise Refused("the shares in the message are not those of the sites that it names")
             self._sums.accept(sum_id, _digest(header, groups), dict(zip(senders, boxes, strict=True)))
+        elif exchange == AGREE:
+            answer = {"signature": _tensor(self._sums.agree(sum_id, _names(about.get("survivors"))))}
         elif exchange == UNMASK:
-            answer = {"shares": _bytes_of(self._sums.unmask(sum_id, _names(about.get("survivors"))))}
+            signatures = _signatures(about.get("signatures"))
+            shares = self._sums.unmask(sum_id, _names(about.get("survivors")), signatures)
+            answer = {"shares": _bytes_of(shares)}
         else:
             raise Refused("this site's version does not know that exchange of a secure sum")
         self._store.save(self._run, self._sums.record)
@@ -237,7 +255,7 @@ def exchange_of(header: Mapping[str, Any]) -> str:
         exchange = json.loads(str(header[SUM]))["exchange"]
     except (KeyError, TypeError, ValueError, RecursionError):
         return ""
-    return f", secure sum: {exchange}" if exchange in (ADVERTISE, SHARE, MASK, UNMASK) else ""
+    return f", secure sum: {exchange}" if exchange in EXCHANGES else ""
 
 
 def _digest(header: Mapping[str, Any], groups: Mapping[str, Named]) -> str:
@@ -260,6 +278,15 @@ def _names(listed: Any) -> list[str]:
     return listed
 
 
+def _signatures(signed: Any) -> dict[str, bytes]:
+    if not isinstance(signed, dict) or len(signed) > MOST_CLIENTS:
+        raise Refused("the message has no list of signatures")
+    try:
+        return {str(name): bytes.fromhex(signature) for name, signature in signed.items()}
+    except (TypeError, ValueError):
+        raise Refused("the message has signatures that cannot be read") from None
+
+
 def _listed(members: Any) -> dict[str, PublicKeys]:
     if not isinstance(members, dict) or len(members) > MOST_CLIENTS:
         raise Refused("the message has no list of sites with their keys")
@@ -279,7 +306,7 @@ def _bytes_of(named: Mapping[str, bytes]) -> Tensor:
     return torch.frombuffer(joined, dtype=torch.uint8).view(len(named), -1).clone()
 
 
-def _rows(tensor: Tensor) -> list[bytes]:
-    if tensor.dtype != torch.uint8 or tensor.dim() != 2:
+def _rows(tensor: Any) -> list[bytes]:
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.uint8 or tensor.dim() != 2:
         raise Refused("the shares in the message cannot be read")
     return [row.tobytes() for row in tensor.numpy()]
