@@ -166,3 +166,21 @@ def test_a_finished_deployment_that_lost_nothing_says_nothing_of_losses() -> Non
     assert loss_sentences([], 0) == []
     assert loss_sentences(None, None) == [], "a result from before losses were counted"
     assert loss_sentences([{"dropped": 3}, "x", {"name": "a", "dropped": {"late": "many"}}], "x")  # a damaged file
+
+
+def test_a_training_that_lost_a_client_says_so_when_it_ends_and_on_the_card(tmp_path: Path) -> None:
+    methods = tmp_path / "killed.py"
+    methods.write_text(METHODS)
+    (tmp_path / "killed.armed").touch()
+    command = [
+        sys.executable, "-m", "farfield", "train", "--data", str(table(tmp_path)), "--label", "died", "--domain",
+        "site", "--use", str(methods), "-a", "killed-always-for-a-test", "--rounds", "3", "--workers", "2",
+        "--out", str(tmp_path / "model"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    sentence = (
+        "Replies were lost: b took part in 2 of 3 rounds (its worker process ended 3 times in a row (exit code -9))"
+    )
+    assert f"lost: {sentence}" in done.stdout
+    assert sentence in (tmp_path / "model" / "README.md").read_text()
