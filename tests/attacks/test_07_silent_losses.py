@@ -165,7 +165,8 @@ def test_a_finished_deployment_that_lost_nothing_says_nothing_of_losses() -> Non
 
     assert loss_sentences([], 0) == []
     assert loss_sentences(None, None) == [], "a result from before losses were counted"
-    assert loss_sentences([{"dropped": 3}, "x", {"name": "a", "dropped": {"late": "many"}}], "x")  # a damaged file
+    damaged = [{"dropped": 3}, "x", {"name": "a", "dropped": {"late": "many"}}, {"dropped": ["late"]}]
+    assert len(loss_sentences(damaged, "x")) == 1
 
 
 def test_a_training_that_lost_a_client_says_so_when_it_ends_and_on_the_card(tmp_path: Path) -> None:
