@@ -185,3 +185,12 @@ def test_a_training_that_lost_a_client_says_so_when_it_ends_and_on_the_card(tmp_
     )
     assert f"lost: {sentence}" in done.stdout
     assert sentence in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_a_sweep_over_settings_that_lost_a_client_says_so_in_its_last_lines_and_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "killed.armed").touch()
+    sweep = ["--workers", "2", "--sweep", "lr=0.05,0.1"]
+    done, found = bench(tmp_path, "killed-always-for-a-test", "swept", *sweep)
+    assert done.returncode == 1, done.stderr
+    assert [bool(row["lost"]) for row in found] == [True, True]
+    assert "lost: 2 of them lost replies of clients" in done.stderr
