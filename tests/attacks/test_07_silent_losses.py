@@ -165,4 +165,32 @@ def test_a_finished_deployment_that_lost_nothing_says_nothing_of_losses() -> Non
 
     assert loss_sentences([], 0) == []
     assert loss_sentences(None, None) == [], "a result from before losses were counted"
-    assert loss_sentences([{"dropped": 3}, "x", {"name": "a", "dropped": {"late": "many"}}], "x")  # a damaged file
+    damaged = [{"dropped": 3}, "x", {"name": "a", "dropped": {"late": "many"}}, {"dropped": ["late"]}]
+    assert len(loss_sentences(damaged, "x")) == 1
+
+
+def test_a_training_that_lost_a_client_says_so_when_it_ends_and_on_the_card(tmp_path: Path) -> None:
+    methods = tmp_path / "killed.py"
+    methods.write_text(METHODS)
+    (tmp_path / "killed.armed").touch()
+    command = [
+        sys.executable, "-m", "farfield", "train", "--data", str(table(tmp_path)), "--label", "died", "--domain",
+        "site", "--use", str(methods), "-a", "killed-always-for-a-test", "--rounds", "3", "--workers", "2",
+        "--out", str(tmp_path / "model"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    sentence = (
+        "Replies were lost: b took part in 2 of 3 rounds (its worker process ended 3 times in a row (exit code -9))"
+    )
+    assert f"lost: {sentence}" in done.stdout
+    assert sentence in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_a_sweep_over_settings_that_lost_a_client_says_so_in_its_last_lines_and_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "killed.armed").touch()
+    sweep = ["--workers", "2", "--sweep", "lr=0.05,0.1"]
+    done, found = bench(tmp_path, "killed-always-for-a-test", "swept", *sweep)
+    assert done.returncode == 1, done.stderr
+    assert [bool(row["lost"]) for row in found] == [True, True]
+    assert "lost: 2 of them lost replies of clients" in done.stderr

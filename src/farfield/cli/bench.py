@@ -38,7 +38,7 @@ from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
 from farfield.cli.progress import SweepDisplay
-from farfield.cli.sweep_options import Reach, Sweep, print_sweep
+from farfield.cli.sweep_options import Reach, Sweep, print_sweep, with_losses
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.cli.tune_options import Tune, TuneBy, TuneOnly
 from farfield.errors import UserError
@@ -362,7 +362,7 @@ def bench(
         print_sweep(swept, swept.report(), time.monotonic() - started)
         if json_file is not None:
             swept.json(json_file)
-        if swept.failures or swept.points.missing:
+        if swept.failures or swept.points.missing or (with_losses(swept) and deadline is None):
             raise typer.Exit(1)
         return
     page = result.report()

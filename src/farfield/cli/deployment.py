@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from farfield.cli.console import messages, output
 from farfield.cli.ending import EndedBySignals, stop
+from farfield.cli.losses import print_losses
 from farfield.errors import UserError
 from farfield.printable import one_line
 
@@ -73,14 +74,12 @@ def server(
     except KeyboardInterrupt as cause:
         goes_on = "goes on" if start_or_resume else "with --resume goes on"
         stop(f"stopped; the same command {goes_on if has_run(out) else 'starts it again'}", cause)
-    from farfield.records.participation import loss_sentences
     from farfield.trained.model_folder import load_model
 
     about = load_model(out).about
     kept = f"round {about['round']} of {result['rounds']}, source validation {about['source_validation']:.4f}"
     _print_head(out)
-    for sentence in loss_sentences(result.get("lost"), result.get("skipped_rounds")):
-        output.print(f"[bold yellow]lost:[/] {escape(one_line(sentence))}", highlight=False, soft_wrap=True)
+    print_losses(result)
     output.print(
         f"model: {out} ({result['algorithm']}, {result['clients']} sites, {kept})\n"
         f"sha256 of the last round's model: {result['model_sha256']}",

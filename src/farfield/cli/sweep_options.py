@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from farfield.cli.console import output
+from farfield.cli.console import messages, output
 from farfield.runs.grid.sweep import SweepResult
 
 Sweep = Annotated[
@@ -36,3 +36,12 @@ def print_sweep(result: SweepResult, page: Path, seconds: float | None = None) -
     took = "" if seconds is None else f" in {seconds:.0f} s"
     line = f"{len(result.rows)} results{took}; report: {page}"
     output.print(line, highlight=False, soft_wrap=True, markup=False)
+    losing = with_losses(result)
+    if losing:
+        text = f"{len(losing)} of them lost replies of clients ('lost' in the JSON rows); a rerun can give others"
+        messages.print(f"[bold yellow]lost:[/] {text}", highlight=False, soft_wrap=True)
+
+
+def with_losses(result: SweepResult) -> list[dict[str, Any]]:
+    """Return the rows of runs in which a client's reply did not reach the model."""
+    return [row for row in result.rows if any(entry.get("dropped") for entry in row.get("lost", ()))]

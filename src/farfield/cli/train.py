@@ -34,11 +34,13 @@ from farfield.cli.data_options import (
 )
 from farfield.cli.engine_options import EngineOption, Workers
 from farfield.cli.image_options import Features, ImageSize
+from farfield.cli.losses import print_losses
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings
 from farfield.cli.progress import Heartbeat, bars, figures
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.errors import UserError
 from farfield.printable import one_line
+from farfield.records import RunFolder
 from farfield.runs.plan import check_one_variant
 from farfield.runs.rounds import Progress as RunProgress
 from farfield.tasks import names as task_names
@@ -204,6 +206,7 @@ def train(
     }
     about = load_model(folder).about
     where = f"{folder}/README.md" if choice is not None else _bench_command(task, data, options, others)
+    print_losses(RunFolder(folder / "run").result or {})
     output.print(
         f"model: {folder} (round {about['round']}, source validation {about['source_validation']:.4f})\n"
         f"how it does at a site that took no part: {where}",

@@ -71,7 +71,7 @@ def participation(
 ) -> Participation:
     """Count from a run's rounds and events. `everyone` are clients that are counted although they lost nothing."""
     rows, happened = list(rounds), list(events)
-    skipped = {event.get("round") for event in happened if event.get("kind") == "round-skipped"}
+    skipped = {e["round"] for e in happened if e.get("kind") == "round-skipped" and isinstance(e.get("round"), int)}
     dropped = [e for e in happened if e.get("kind") == "reply-dropped" and isinstance(e.get("client"), int)]
     strays = sum(e.get("kind") == "reply-dropped" and not isinstance(e.get("client"), int) for e in happened)
     missed: dict[int, set[int]] = {}
@@ -84,7 +84,8 @@ def participation(
             share.validations_lost += 1
             continue
         share.add(str(event.get("message", "")))
-        missed.setdefault(share.client, set()).add(int(event.get("round", 0)))
+        if isinstance(event.get("round"), int):
+            missed.setdefault(share.client, set()).add(event["round"])
     for client, share in shares.items():
         asked = {row["round"] for row in rows if _was_asked(row, client)}
         share.asked, share.took_part = len(asked), len(asked - skipped - missed.get(client, set()))
@@ -105,7 +106,7 @@ def loss_sentences(lost: Any, skipped: Any = 0) -> list[str]:
     """
     sentences = []
     entries = [entry for entry in lost if isinstance(entry, Mapping)] if isinstance(lost, list) else []
-    training = [entry for entry in entries if entry.get("dropped")]
+    training = [entry for entry in entries if isinstance(entry.get("dropped"), Mapping) and entry["dropped"]]
     parts = [
         f"{entry.get('name')} took part in {entry.get('took_part')} of {entry.get('asked')} rounds ({_why(entry)})"
         for entry in training[:NAMED]
@@ -124,8 +125,5 @@ def loss_sentences(lost: Any, skipped: Any = 0) -> list[str]:
 
 
 def _why(entry: Mapping[str, Any]) -> str:
-    dropped = entry.get("dropped")
-    if not isinstance(dropped, Mapping):
-        return ""
-    counted = sorted(dropped.items(), key=lambda item: -item[1] if isinstance(item[1], int) else 0)
+    counted = sorted(entry["dropped"].items(), key=lambda item: -item[1] if isinstance(item[1], int) else 0)
     return ", ".join(f"{reason}" if count == 1 else f"{count} times: {reason}" for reason, count in counted)

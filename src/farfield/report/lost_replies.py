@@ -22,7 +22,9 @@ def runs_with_losses(sweep: Sweep) -> list[dict[str, Any]]:
         lost = row.get("lost")
         if not isinstance(lost, list):  # of a version that did not count them: its events say it
             lost = participation([], _events_of(sweep, row), lambda client: f"client {client}").to_rows()
-        training = [entry for entry in lost if isinstance(entry, Mapping) and entry.get("dropped")]
+        # Records can be damaged: what cannot be read is left out.
+        named = [entry for entry in lost if isinstance(entry, Mapping) and isinstance(entry.get("dropped"), Mapping)]
+        training = [entry for entry in named if entry["dropped"]]
         if training or row.get("skipped_rounds"):
             found.append({**row, "lost": training})
     return found

@@ -29,6 +29,8 @@ FILE, HEAD, LOCK = "audit.jsonl", "head", "lock"
 OPENED, CONTINUED, RECOVERED = "opened", "continued", "recovered"
 #: The most bytes of an entry.
 LONGEST_ENTRY = 1 << 16
+#: The bytes at the end of a file in which the last entry usually is.
+USUAL_END = 4096
 
 
 class AuditError(RuntimeError):
@@ -150,15 +152,18 @@ def _line(head: Head, entry: Mapping[str, Any]) -> bytes:
 def _end_of(descriptor: int) -> tuple[bytes, list[bytes], bool]:
     """Return the last entry of a file, the lines after it that kills have cut, and whether the last line is ended."""
     size = os.fstat(descriptor).st_size
-    start = max(0, size - 2 * LONGEST_ENTRY - 2)
-    tail = os.pread(descriptor, size - start, start)
     torn: list[bytes] = []
-    for line in reversed(tail.split(b"\n")):
-        if is_entry(line):
-            return line, torn[::-1], tail.endswith(b"\n")
-        if line:
-            torn.append(line)
-    return b"", torn[::-1], not tail or tail.endswith(b"\n")
+    ended = True
+    for length in (USUAL_END, 2 * LONGEST_ENTRY + 2):  # an entry and a cut one, of the usual length and of the longest
+        start = max(0, size - length)
+        tail = os.pread(descriptor, size - start, start)
+        torn, ended = [], not tail or tail.endswith(b"\n")
+        for line in reversed(tail.split(b"\n")):
+            if is_entry(line):
+                return line, torn[::-1], ended
+            if line:
+                torn.append(line)
+    return b"", torn[::-1], ended
 
 
 def is_entry(line: bytes) -> bool:
