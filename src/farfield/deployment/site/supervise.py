@@ -102,9 +102,10 @@ def check_server(
                 f"the server at {federation.server} is not trusted: {error.verify_message}; it must have a certificate "
                 f"for '{federation.host}' that is signed by '{credentials.authority}'"
             ) from None
-        except ssl.SSLError as error:
-            raise ClientError(f"what answers at {federation.server} does not speak TLS ({error.reason})") from None
         except OSError as error:
+            # A router that forwards a port to a server that is away accepts a connection and ends it at once.
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+                raise ClientError(f"what answers at {federation.server} does not speak TLS ({error.reason})") from None
             if time.monotonic() >= until:
                 raise ClientError(
                     f"no server answers at {federation.server} ({error.strerror or error}); is it running, and is "
