@@ -40,7 +40,7 @@ STILL_CONNECTED = 75.0
 #: Seconds before a SuperNode is started again; they double at a site that stays, up to the longest.
 PAUSE_SECONDS, LONGEST_PAUSE = 5.0, 60.0
 #: Parts of Flower's messages about a key that is not registered.
-_UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "failed to activate")
+_UNKNOWN_KEY = ("unauthenticated", "unauthorized", "permission", "not registered", "public key", "failed to activate")
 #: The command that reads a site's rows and works on them; the state folder is added to it.
 WORKER = (sys.executable, "-m", "farfield.deployment.site.worker_process")
 #: Called with each row of the activity log, for the operator.
