@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,11 +79,26 @@ def rounds_made(net: Deployment) -> int:
     return max((row["round"] for row in net.activity("server") if row["kind"] == "round"), default=0)
 
 
+def doctor(net: Deployment) -> None:
+    """What the doctor says of a site and of the server while both run: nothing fails, and the clocks are compared."""
+    site = [str(net.folder / "amber"), "--ca", str(net.certs / "ca.crt"), "--key", str(net.folder / "amber/amber.key")]
+    server = ["--certs", str(net.certs), "--key", str(net.keys), "--out", str(net.out)]
+    for options in (site, server):
+        command = [sys.executable, "-m", "farfield", "doctor", str(net.file), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        if options is site:
+            assert "ok      server: it is a farfield server, and lets sites in" in done.stdout
+            assert "ok      clock: this machine's clock is" in done.stdout
+            assert "ok      approval: what leaves this site was approved" in done.stdout
+
+
 def test_one_command_starts_and_goes_on_and_says_that_all_is_done(tmp_path: Path) -> None:
     with deployment(tmp_path / "net", algorithm="scaffold", rounds=6) as net:
         server = net.server("--start-or-resume")
         clients = [net.client(name) for name in SITES]
         net.until("two rounds", lambda: rounds_made(net) >= 2)
+        doctor(net)
         server.send_signal(signal.SIGTERM)
         net.wait(server, code=0)
         assert "stopped; the same command goes on" in net.said("server")
@@ -117,47 +130,6 @@ def test_a_site_and_a_server_end_by_signals_with_all_their_processes(tmp_path: P
         assert not [command for command in children_of(net.out) if "farfield" in command or "flwr" in command]
         assert (net.out / "run" / "config.toml").exists()
         assert list((net.out / "run").glob("checkpoint-*.safetensors"))
-
-
-def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """A process that ignores the request to end holds the command for seconds; the second signal does not wait."""
-    script = (
-        "import sys, time\n"
-        "from pathlib import Path\n"
-        "from farfield.cli.ending import EndedBySignals\n"
-        "from farfield.deployment.flower.processes import Process, environment\n"
-        "stubborn = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); '\n"
-        "stubborn += 'print(1, flush=True); time.sleep(600)'\n"
-        "folder = Path(sys.argv[1])\n"
-        "with EndedBySignals():\n"
-        "    with Process('it', [sys.executable, '-c', stubborn], folder / 'log', environment(folder)):\n"
-        "        while '1' not in (folder / 'log').read_text(): time.sleep(0.05)\n"
-        "        print('ready', flush=True)\n"
-        "        time.sleep(600)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    process.send_signal(signal.SIGTERM)
-    time.sleep(1.0)
-    assert process.poll() is None, "it waits for what it has started"
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 128 + signal.SIGTERM
-    end = time.monotonic() + 60
-    while _running("time.sleep(600)", str(tmp_path)) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not _running("time.sleep(600)", str(tmp_path))
-
-
-def _running(*parts: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                text = (entry / "cmdline").read_text(errors="replace") + (entry / "environ").read_text(errors="replace")
-                if all(part in text for part in parts):
-                    found.append(int(entry.name))
-    return found
 
 
 def test_a_site_that_stays_waits_for_its_server_and_for_its_key_to_be_known(tmp_path: Path) -> None:

@@ -220,3 +220,17 @@ def test_a_seat_is_taken_by_the_node_that_the_operator_has_registered_for_it_and
     impostor = (tmp_path / "sites" / "impostor" / "activity.jsonl").read_text()
     assert '"phase"' not in impostor
     assert result["replaced_keys"] == {"cedar": 1}
+
+
+def test_a_removed_site_counts_as_one_that_has_gone_away(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    """The model is that of a run whose third site lost its connection at the same moment."""
+    removed = run(tmp_path, five_rounds, out, {3: lambda: remove_site(out, "cedar")})
+    made = Acting(tmp_path / "sites", five_rounds.model_copy(update={"deadline": 2.0}))
+    made.act = {3: lambda: made.here.discard(3)}
+    settings = ServerSettings(federation=made.federation, run="r", wait=5.0, start="s", pid=os.getpid())
+    other = tmp_path / "other"
+    (other / FLOWER).mkdir(parents=True)
+    gone = _serve(made, other, settings, ActivityLog(other / FLOWER, "s"))  # type: ignore[arg-type]
+    assert removed["model_sha256"] == gone["model_sha256"]

@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,15 +27,20 @@ BACKLOG = 2048
 
 def listen_as_told() -> None:
     """Let Flower's SuperLink listen where `VARIABLE` says. Without the variable it listens as Flower does."""
-    if VARIABLE not in os.environ:
-        return
     # By its full name: the package has a function of the same name, which hides the module.
     module: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
-    told = json.loads(os.environ[VARIABLE])
     if not callable(getattr(getattr(module, "uvicorn", None), "run", None)):  # else it would listen elsewhere
         raise RuntimeError("this version of Flower has no 'uvicorn.run' to replace")
+    module.uvicorn = SimpleNamespace(run=where_told(module.uvicorn.run))
 
-    def run(app: Any, **given: Any) -> None:
+
+def where_told(run: Callable[..., None]) -> Callable[..., None]:
+    """Return a function like `uvicorn.run` that listens where `VARIABLE` says; without the variable, `run` itself."""
+    if VARIABLE not in os.environ:
+        return run
+    told = json.loads(os.environ[VARIABLE])
+
+    def run_there(app: Any, **given: Any) -> None:
         import uvicorn
 
         given |= {"host": told["host"], "port": told["port"], "proxy_headers": False}
@@ -45,7 +51,7 @@ def listen_as_told() -> None:
             answer_local_name(config.ssl, told["certificate"], told["key"])
         uvicorn.Server(config).run(sockets=open_sockets(told["host"], told["port"]))
 
-    module.uvicorn = SimpleNamespace(run=run)
+    return run_there
 
 
 def answer_local_name(context: ssl.SSLContext, certificate: str, key: str) -> None:

@@ -41,7 +41,7 @@ STILL_CONNECTED = 75.0
 #: Seconds before a SuperNode is started again; they double at a site that stays, up to the longest.
 PAUSE_SECONDS, LONGEST_PAUSE = 5.0, 60.0
 #: Parts of Flower's messages about a key that is not registered.
-_UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "failed to activate")
+_UNKNOWN_KEY = ("unauthenticated", "unauthorized", "permission", "not registered", "public key", "failed to activate")
 #: The command that reads a site's rows and works on them; the state folder is added to it.
 WORKER = (sys.executable, "-m", "farfield.deployment.site.worker_process")
 #: Called with each row of the activity log, for the operator.
@@ -103,9 +103,10 @@ def check_server(
                 f"the server at {federation.server} is not trusted: {error.verify_message}; it must have a certificate "
                 f"for '{federation.host}' that is signed by '{credentials.authority}'"
             ) from None
-        except ssl.SSLError as error:
-            raise ClientError(f"what answers at {federation.server} does not speak TLS ({error.reason})") from None
         except OSError as error:
+            # A router that forwards a port to a server that is away accepts a connection and ends it at once.
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+                raise ClientError(f"what answers at {federation.server} does not speak TLS ({error.reason})") from None
             if time.monotonic() >= until:
                 raise ClientError(
                     f"no server answers at {federation.server} ({error.strerror or error}); is it running, and is "
