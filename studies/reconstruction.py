@@ -1,0 +1,274 @@
+"""How many rows of a site does a malicious server get back, with messages that the site has approved?
+
+    python -m studies.reconstruction [--rows made-up|heart-disease] [--way repeats|runs|rounds|patient]
+
+The attacker is the server of `examples/hospitals`. It sends models of its own choice in place of the federation's: all
+units of the first layer look along one direction and differ in their thresholds, so that the gradients of two
+neighbours differ by the rows between their thresholds alone (Fowl et al., Robbing the Fed, ICLR 2022). Where one row
+lies there, it comes back exactly. The shared target of FedIIR is set to the gradient that the site has just sent, which
+switches the penalty off. The site's own app answers in this process, as it would behind Flower.
+
+    repeats   other models for round 1, again and again
+    runs      the same, each under the name of a new run
+    rounds    one model of the attacker's choice in each approved round
+    patient   the federation's own first model, then in each round as far towards such a model as the site accepts
+
+The last two end with the approved rounds.
+
+A row counts as recovered if a guess is within 0.05 of it in every prepared feature. Only guesses that a server can
+tell from noise are counted: every output of a category must be within 0.05 of 0 or 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import tempfile
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from torch import Tensor
+
+from farfield.deployment.federation_file import FederationFile, read_federation
+from farfield.deployment.manifest.manifest import make_manifest, own_spec
+from farfield.deployment.schema.agreement import agree
+from farfield.deployment.schema.site_schema import AgreedSchema
+from farfield.deployment.site.client_app import make_app
+from farfield.deployment.site.data import SiteData, open_site
+from farfield.deployment.site.deployed_site import DeployedSite
+from farfield.deployment.site.site_file import read_site
+from farfield.federation.engines.flower.packing import pack, unpack
+from farfield.federation.engines.flower.run_assignment import Assignment
+from farfield.models import build_model
+from farfield.tasks.task import Fitted
+
+HOSPITALS = Path(__file__).parents[1] / "examples" / "hospitals"
+TRAINING = ("cleveland", "hungarian", "switzerland")
+WAYS = ("repeats", "runs", "rounds", "patient")
+#: How near a guess must come in every feature.
+NEAR = 0.05
+#: The scale of the first layer and of the head: small, so that several local steps all see nearly the same model.
+WIDTH, HEAD = 1e-2, 1e-3
+
+
+def write_hospitals(folder: Path, made_up: bool) -> None:
+    """Write the training hospitals' rows and site files into a folder, as `prepare.py` does."""
+    module = importlib.util.spec_from_file_location("prepare", HOSPITALS / "prepare.py")
+    assert module is not None and module.loader is not None
+    prepare = importlib.util.module_from_spec(module)
+    module.loader.exec_module(prepare)
+    tables = prepare.invent() if made_up else prepare.read(prepare.data_folder())
+    for name in TRAINING:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        prepare.write(folder / name / "rows.csv", tables[name])
+        (folder / name / "site.toml").write_text((HOSPITALS / name / "site.toml").read_text())
+
+
+class Victim:
+    """One site behind its own app, and what its server may know: the schema and the preparation of all sites."""
+
+    def __init__(self, folder: Path, name: str = "cleveland", limits: dict[str, Any] | None = None) -> None:
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        self.name, self.folder = name, folder
+        self.federation: FederationFile = read_federation(HOSPITALS / "federation.toml")
+        if limits:
+            path = folder / name / "site.toml"
+            path.write_text(path.read_text() + tomli_w.dumps(limits))
+        self.data: SiteData = open_site(read_site(folder / name))
+        schemas = {other: open_site(read_site(folder / other)).schema for other in TRAINING}
+        spec = own_spec(self.federation, self.data.schema)
+        manifest = make_manifest(self.federation, schema=self.data.schema, spec=spec, role="train")
+        self.agreed: AgreedSchema = agree(schemas)
+        self.site = DeployedSite(self.data, manifest)
+        self.state = folder / name / "state"
+        self.state.mkdir(exist_ok=True)
+        self.app = make_app(self.site, self.state)
+        self.fitted = self._fit(folder)
+        self.model = build_model(self.agreed.model, self.federation.seed)
+        self.settings = manifest.settings
+        #: Reasons of refusals, as the server reads them.
+        self.refused: list[str] = []
+
+    def _fit(self, folder: Path) -> Fitted:
+        preparation = self.agreed.preparation
+        assert preparation is not None
+        told = []
+        for name in TRAINING:
+            data = open_site(read_site(folder / name))
+            domain = data.domain(self.agreed)
+            training, _ = data.split(self.agreed, self.federation.seed)
+            told.append(preparation.statistics(domain.x[training], domain.y[training]))
+        return preparation.merge(told)
+
+    @property
+    def rows(self) -> Tensor:
+        """The site's prepared training rows: what the attacker is after."""
+        training, _ = self.data.split(self.agreed, self.federation.seed)
+        return self.fitted.apply(self.data.domain(self.agreed).x[training])
+
+    @property
+    def zero_or_one(self) -> Tensor:
+        """Which prepared features are 0 or 1 in every row, as the agreed schema tells."""
+        marks = []
+        for column in self.agreed.columns:
+            numbers = 1 if column.kind == "number" else 0
+            marks += [False] * numbers + [True] * (column.width - numbers)
+        return torch.tensor(marks)
+
+    def ask(self, phase: str, parameters: Tensor, round: int = 1, run: str = "run", **shared: Tensor) -> dict[str, Any]:
+        """Return what the site sends in a phase; nothing if it refuses."""
+        assignment = Assignment(
+            run=run,
+            algorithm=self.federation.algorithm,
+            settings=self.settings,
+            rounds=self.federation.rounds or 1,
+            model=self.agreed.model,
+            seed=self.federation.seed,
+            data={"schema": self.agreed.model_dump(mode="json"), "fitted": self.fitted.to_json(), "augment": "none"},
+        )
+        header = {
+            "run": run,
+            "round": round,
+            "attempt": uuid.uuid4().hex,
+            "phase": phase,
+            "client": self.name,
+            "skipped": [],
+            "travelling": False,
+            "mark": uuid.uuid4().hex,
+            "accepted": "",
+            "assignment": assignment.model_dump_json(),
+        }
+        model = {"parameters": parameters, "buffers": torch.zeros(0)}
+        message = Message(pack(header, {"model": model, "shared": shared}), 1, "query.farfield")
+        message.metadata.__dict__["_message_id"] = str(uuid.uuid4())
+        context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+        reply = self.app(message, context)
+        if reply.has_error():
+            self.refused.append(str(reply.error.reason))
+            return {}
+        told, groups = unpack(reply.content)
+        if told["problem"]:
+            self.refused.append(str(told["problem"]))
+        return groups["values"]
+
+
+@dataclass
+class Loot:
+    """The rows that came back."""
+
+    rows: Tensor
+    zero_or_one: Tensor
+    questions: int = 0
+    found: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = torch.zeros(len(self.rows), dtype=torch.bool)
+
+    def add(self, guesses: Tensor) -> None:
+        marks = guesses[:, self.zero_or_one]
+        sound = (torch.minimum(marks.abs(), (marks - 1).abs()) < NEAR).all(dim=1) & guesses.isfinite().all(dim=1)
+        for guess in guesses[sound]:
+            self.found |= ((self.rows - guess).abs() < NEAR).all(dim=1)
+
+
+def crafted(victim: Victim, number: int) -> Tensor:
+    """Return parameters whose first layer sorts rows along a random direction of the numbers, one threshold a unit.
+
+    Where a site has more rows than the layer has units, several questions share the rows along a direction.
+    """
+    windows = -(-victim.data.n // 60)
+    draw = torch.Generator().manual_seed(number // windows)
+    layout = victim.model.layout
+    first, bias, head = (name for name in layout.slices if name != "head.0.bias")
+    units, inputs = layout.shapes[first]
+    along = torch.randn(inputs, generator=draw) * ~victim.zero_or_one
+    along /= along.norm()
+    # Prepared numbers have mean 0 and deviation 1 over all sites, and so has their sum along a unit vector.
+    part = number % windows
+    shares = 0.004 + 0.992 * torch.linspace(part / windows, (part + 1) / windows, units)
+    at = torch.distributions.Normal(0.0, 1.2).icdf(shares)
+    parameters = torch.zeros_like(victim.model.vector)
+    parameters[layout.slices[first]] = (WIDTH * along).repeat(units, 1).reshape(-1)
+    parameters[layout.slices[bias]] = -WIDTH * at
+    sign = torch.tensor([1.0, -1.0])[: layout.shapes[head][0]]
+    parameters[layout.slices[head]] = (HEAD * sign[:, None]).repeat(1, units).reshape(-1)
+    return parameters
+
+
+def guesses(victim: Victim, parameters: Tensor, update: Tensor) -> Tensor:
+    """Return the rows that an update tells: of each unit, and of each two units that are neighbours."""
+    layout = victim.model.layout
+    first, bias = list(layout.slices)[:2]
+    weights, biases = update[layout.slices[first]].view(layout.shapes[first]).double(), update[layout.slices[bias]].double()
+    order = parameters[layout.slices[bias]].argsort(descending=True)
+    weights, biases = weights[order], biases[order]
+    weights, biases = torch.cat([weights, weights.diff(dim=0)]), torch.cat([biases, biases.diff()])
+    told = biases.abs() > 1e-3 * biases.abs().max().clamp(min=1e-30)
+    return (weights[told] / biases[told, None]).float()
+
+
+def attack(victim: Victim, way: str, questions: int) -> Loot:
+    """Ask questions in one of the ways, and collect the rows that come back."""
+    loot = Loot(victim.rows, victim.zero_or_one)
+    parameters, reach = victim.model.vector.clone(), 0.0
+    rounds = victim.federation.rounds or 1
+    in_turn = way in ("rounds", "patient")
+    for number in range(min(questions, rounds) if in_turn else questions):
+        round, run = number + 1 if in_turn else 1, f"run-{number}" if way == "runs" else "run"
+        if way == "patient":
+            towards = crafted(victim, 0) - parameters
+            parameters = parameters + towards * min(1.0, reach / max(float(towards.norm()), 1e-12))
+        else:
+            parameters = crafted(victim, number)
+        told = victim.ask("head_gradient", parameters, round, run)
+        if "gradient" not in told:
+            continue
+        answer = victim.ask("train", parameters, round, run, target=told["gradient"])
+        if "update" not in answer:
+            continue
+        loot.questions += 1
+        loot.add(guesses(victim, parameters, answer["update"]))
+        reach = max(reach, accepted_change(victim, answer["update"]))
+    return loot
+
+
+def accepted_change(victim: Victim, update: Tensor) -> float:
+    """Return how far a model may be from the one before, as the site's documentation tells everybody."""
+    try:
+        from farfield.deployment.site.plausible_model import allowed_change
+    except ImportError:  # a version without the bound
+        return float("inf")
+    return 0.999 * allowed_change(victim.site, victim.agreed, float(update.norm()), float(victim.model.vector.norm()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", choices=("made-up", "heart-disease"), default="made-up")
+    parser.add_argument("--way", choices=WAYS, action="append", help="all of them if left out")
+    parser.add_argument("--questions", type=int, default=44, help="how often the server asks")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    results = []
+    for way in given.way or WAYS:
+        with tempfile.TemporaryDirectory() as folder:
+            write_hospitals(Path(folder), given.rows == "made-up")
+            victim = Victim(Path(folder))
+            loot = attack(victim, way, given.questions)
+        found, rows = int(loot.found.sum()), len(loot.rows)
+        results.append({"rows": given.rows, "way": way, "found": found, "of": rows, "answered": loot.questions})
+        print(f"{given.rows}, {way}: {found} of {rows} rows, {loot.questions} questions answered")
+        if victim.refused:
+            print(f"  first refusal: {victim.refused[0]}")
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()
