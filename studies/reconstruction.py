@@ -206,7 +206,10 @@ def guesses(victim: Victim, parameters: Tensor, update: Tensor) -> Tensor:
     """Return the rows that an update tells: of each unit, and of each two units that are neighbours."""
     layout = victim.model.layout
     first, bias = list(layout.slices)[:2]
-    weights, biases = update[layout.slices[first]].view(layout.shapes[first]).double(), update[layout.slices[bias]].double()
+    weights, biases = (
+        update[layout.slices[first]].view(layout.shapes[first]).double(),
+        update[layout.slices[bias]].double(),
+    )
     order = parameters[layout.slices[bias]].argsort(descending=True)
     weights, biases = weights[order], biases[order]
     weights, biases = torch.cat([weights, weights.diff(dim=0)]), torch.cat([biases, biases.diff()])

@@ -21,6 +21,7 @@ from farfield.federation.engines.flower.packing import BadMessage, PackedGroups,
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event
+from farfield.federation.refusal import readable
 from farfield.federation.reply_checks import fault, state_fault
 from farfield.models import Layout, ModelState
 
@@ -169,7 +170,7 @@ class FlowerFederation(Engine):
             differing = [name for name, value in expected.items() if header.get(name) != value]
             if differing:
                 raise BadMessage(f"it answers another message: {differing[0]} is {header.get(differing[0])!r}")
-            problem = str(header["problem"])[:LONGEST_TEXT] or None
+            problem = readable(str(header["problem"])[:LONGEST_TEXT]) or None
             values = groups.get("values", {})
             # The node has checked this too, but a server does not rely on it.
             problem = problem or fault(values, self._sends, self._layout) or state_fault(groups.get("state", {}))
