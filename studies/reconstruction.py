@@ -13,7 +13,10 @@ switches the penalty off. The site's own app answers in this process, as it woul
     rounds    one model of the attacker's choice in each approved round
     patient   the federation's own first model, then in each round as far towards such a model as the site accepts
 
-The last two end with the approved rounds.
+    few-units the federation's own first model, with the biases of a few units lowered as far as the site accepts, so
+              that each of them is active for the rows alone that lie furthest out
+
+The last three end with the approved rounds.
 
 A row counts as recovered if a guess is within 0.05 of it in every prepared feature. Only guesses that a server can
 tell from noise are counted: every output of a category must be within 0.05 of 0 or 1.
@@ -36,6 +39,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
+from farfield.algorithms import build
 from farfield.deployment.federation_file import FederationFile, read_federation
 from farfield.deployment.manifest.manifest import make_manifest, own_spec
 from farfield.deployment.schema.agreement import agree
@@ -46,12 +50,13 @@ from farfield.deployment.site.deployed_site import DeployedSite
 from farfield.deployment.site.site_file import read_site
 from farfield.federation.engines.flower.packing import pack, unpack
 from farfield.federation.engines.flower.run_assignment import Assignment
+from farfield.federation.refusal import readable
 from farfield.models import build_model
 from farfield.tasks.task import Fitted
 
 HOSPITALS = Path(__file__).parents[1] / "examples" / "hospitals"
 TRAINING = ("cleveland", "hungarian", "switzerland")
-WAYS = ("repeats", "runs", "rounds", "patient")
+WAYS = ("repeats", "runs", "rounds", "patient", "few-units")
 #: How near a guess must come in every feature.
 NEAR = 0.05
 #: The scale of the first layer and of the head: small, so that several local steps all see nearly the same model.
@@ -61,7 +66,8 @@ WIDTH, HEAD = 1e-2, 1e-3
 def write_hospitals(folder: Path, made_up: bool) -> None:
     """Write the training hospitals' rows and site files into a folder, as `prepare.py` does."""
     module = importlib.util.spec_from_file_location("prepare", HOSPITALS / "prepare.py")
-    assert module is not None and module.loader is not None
+    assert module is not None
+    assert module.loader is not None
     prepare = importlib.util.module_from_spec(module)
     module.loader.exec_module(prepare)
     tables = prepare.invent() if made_up else prepare.read(prepare.data_folder())
@@ -122,9 +128,9 @@ class Victim:
             marks += [False] * numbers + [True] * (column.width - numbers)
         return torch.tensor(marks)
 
-    def ask(self, phase: str, parameters: Tensor, round: int = 1, run: str = "run", **shared: Tensor) -> dict[str, Any]:
-        """Return what the site sends in a phase; nothing if it refuses."""
-        assignment = Assignment(
+    def assignment(self, run: str) -> Assignment:
+        """Return the approved run under a name."""
+        return Assignment(
             run=run,
             algorithm=self.federation.algorithm,
             settings=self.settings,
@@ -133,6 +139,9 @@ class Victim:
             seed=self.federation.seed,
             data={"schema": self.agreed.model_dump(mode="json"), "fitted": self.fitted.to_json(), "augment": "none"},
         )
+
+    def ask(self, phase: str, parameters: Tensor, round: int = 1, run: str = "run", **shared: Tensor) -> dict[str, Any]:
+        """Return what the site sends in a phase; nothing if it refuses."""
         header = {
             "run": run,
             "round": round,
@@ -143,7 +152,7 @@ class Victim:
             "travelling": False,
             "mark": uuid.uuid4().hex,
             "accepted": "",
-            "assignment": assignment.model_dump_json(),
+            "assignment": self.assignment(run).model_dump_json(),
         }
         model = {"parameters": parameters, "buffers": torch.zeros(0)}
         message = Message(pack(header, {"model": model, "shared": shared}), 1, "query.farfield")
@@ -155,7 +164,7 @@ class Victim:
             return {}
         told, groups = unpack(reply.content)
         if told["problem"]:
-            self.refused.append(str(told["problem"]))
+            self.refused.append(readable(str(told["problem"])))
         return groups["values"]
 
 
@@ -220,14 +229,14 @@ def guesses(victim: Victim, parameters: Tensor, update: Tensor) -> Tensor:
 def attack(victim: Victim, way: str, questions: int) -> Loot:
     """Ask questions in one of the ways, and collect the rows that come back."""
     loot = Loot(victim.rows, victim.zero_or_one)
-    parameters, reach = victim.model.vector.clone(), 0.0
-    rounds = victim.federation.rounds or 1
-    in_turn = way in ("rounds", "patient")
+    parameters, rounds = victim.model.vector.clone(), victim.federation.rounds or 1
+    in_turn, allowed = way in WAYS[2:], Allowed(victim)
     for number in range(min(questions, rounds) if in_turn else questions):
         round, run = number + 1 if in_turn else 1, f"run-{number}" if way == "runs" else "run"
-        if way == "patient":
-            towards = crafted(victim, 0) - parameters
-            parameters = parameters + towards * min(1.0, reach / max(float(towards.norm()), 1e-12))
+        if way == "few-units":
+            parameters = lowered(victim, allowed.budget(round), round)
+        elif way == "patient":
+            parameters = allowed.nearest(parameters, crafted(victim, max(0, number - allowed.under_way)), round)
         else:
             parameters = crafted(victim, number)
         told = victim.ask("head_gradient", parameters, round, run)
@@ -238,17 +247,63 @@ def attack(victim: Victim, way: str, questions: int) -> Loot:
             continue
         loot.questions += 1
         loot.add(guesses(victim, parameters, answer["update"]))
-        reach = max(reach, accepted_change(victim, answer["update"]))
     return loot
 
 
-def accepted_change(victim: Victim, update: Tensor) -> float:
-    """Return how far a model may be from the one before, as the site's documentation tells everybody."""
-    try:
-        from farfield.deployment.site.plausible_model import allowed_change
-    except ImportError:  # a version without the bound
-        return float("inf")
-    return 0.999 * allowed_change(victim.site, victim.agreed, float(update.norm()), float(victim.model.vector.norm()))
+def lowered(victim: Victim, budget: float, round: int) -> Tensor:
+    """Return the first model with the biases of some units lowered, others in each round, as far as a budget allows."""
+    layout, parameters = victim.model.layout, victim.model.vector.clone()
+    first, bias = list(layout.slices)[:2]
+    weights = parameters[layout.slices[first]].view(layout.shapes[first])
+    biases = parameters[layout.slices[bias]]
+    # Numbers have mean 0 and deviation 1; a mark of a category is 1 in some of the rows.
+    spread = (weights.square() * torch.where(victim.zero_or_one, 0.2, 1.0)).sum(dim=1).sqrt()
+    middle = (weights * victim.zero_or_one * 0.35).sum(dim=1) + biases
+    shifts = (middle + 2.2 * spread).clamp(min=0.0)
+    units = shifts.argsort().roll(-5 * round)
+    left = budget**2
+    for unit in units.tolist():
+        if shifts[unit] ** 2 <= left:
+            biases[unit] -= shifts[unit]
+            left -= float(shifts[unit] ** 2)
+    return parameters
+
+
+class Allowed:
+    """How far a model may be from those before, computed as the site does: an attacker who knows the site's bound."""
+
+    def __init__(self, victim: Victim) -> None:
+        self.first, self.under_way = victim.model.vector.clone(), 0
+        try:
+            from farfield.deployment.site import plausible_model as bound
+        except ImportError:  # a version without the bound
+            self._per_round = float("inf")
+            return
+        algorithm = build(victim.federation.algorithm, victim.settings, victim.federation.rounds)
+        client = victim.site.client(victim.assignment("none"), victim.name, round=0, phase="reference", state={})
+        reference = bound.measure_reference(algorithm, client, victim.agreed.model, victim.federation.seed)
+        ratio = bound.steps_ratio(algorithm, client.samples, list(victim.agreed.sites.values()))
+        self._per_round = bound.change_per_round(algorithm, reference, self.first, victim.model.layout, ratio)
+        self._allowed, self._factor = bound.allowed_change, victim.site.limits.model_change
+
+    def budget(self, round: int) -> float:
+        """Return how far the model of a round may be from the first, if half of it is spent anew in each round."""
+        if round == 1 or self._per_round == float("inf"):
+            return 0.0 if round == 1 else self._per_round
+        step, drift = (self._allowed(rounds, self._per_round, self._factor) for rounds in (1, round - 1))
+        return 0.999 * min(step / 2**0.5, drift)
+
+    def nearest(self, before: Tensor, wanted: Tensor, round: int) -> Tensor:
+        """Return the point on the way to `wanted` that a site still accepts in this round."""
+        if round == 1:
+            return self.first
+        if self._per_round == float("inf"):
+            return wanted
+        step = 0.999 * self._allowed(1, self._per_round, self._factor)
+        point = before + (wanted - before) * min(1.0, step / max(float((wanted - before).norm()), 1e-12))
+        self.under_way += int(not torch.equal(point, wanted))
+        drift = 0.999 * self._allowed(round - 1, self._per_round, self._factor)
+        return self.first + (point - self.first) * min(1.0, drift / max(float((point - self.first).norm()), 1e-12))
 
 
 def main() -> None:

@@ -76,8 +76,8 @@ SENTENCES: Mapping[str, str] = {
     "few-validation-rows": "this site has {rows} validation rows, and its operator asks for at least {least}",
     "first-model": "the model of round 1 is not the one that the approved seed makes; it differs by {change:.3g}",
     "model-change": (
-        "the model has changed by {change:.3g} since this site last saw it, {rounds} rounds ago, and the approved method "
-        "can change it by {allowed:.3g}; if that is honest, the site's operator sets limits.model_change = {needed} "
+        "the model has changed by {change:.3g} in {rounds} rounds, and the approved method can change it by "
+        "{allowed:.3g}; if that is honest, the site's operator sets limits.model_change = {needed} "
         "or more"
     ),
     "model-unsound": "the model is not finite, or has another size than the approved one",

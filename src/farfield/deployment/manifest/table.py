@@ -83,8 +83,8 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
     sentences = [
         "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",
         f"Never sent: the rows of your data{but}.",
-        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; the same answer again where a "
-        "server lost the answer.",
+        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; the same answer "
+        "again where the server lost it.",
         manifest.limits.sentence,
     ]
     if any(entry.server_sees == "sum" for entry in manifest.entries):

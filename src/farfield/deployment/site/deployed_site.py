@@ -200,10 +200,8 @@ class DeployedSite:
     def _need_approved_seed_and_model(self, assignment: Assignment) -> None:
         """Refuse another seed, which decides which rows train, and another model, which decides what is computed."""
         check_seed_and_model(self.approved, assignment.seed, assignment.model.model_dump(mode="json"))
-        if (
-            assignment.model.representation
-            != parts(self.approved.algorithm)[0].model_for(assignment.model).representation
-        ):
+        method, _ = parts(self.approved.algorithm)
+        if assignment.model.representation != method.model_for(assignment.model).representation:
             raise Refused("model", key="representation")
 
     def _need_approved_exchange(self, exchange: str) -> None:

@@ -89,21 +89,20 @@ class SiteGuard(Guard):
         training = question.phase != EVALUATE
         made = question.round - 1 if training else question.round
         known = load_anchor(memory_file(self._folder, assignment.run))
+        first = first_model(model, assignment.seed)
+        if made == 0:
+            check_first(question.broadcast, first)
+        elif model.spec.norm == "freeze":
+            check_buffers(question.broadcast, first)
         anchor = known
-        if known is None or made == 0 or model.spec.norm == "freeze":
-            first = first_model(model, assignment.seed)
-            if made == 0:
-                check_first(question.broadcast, first)
-            elif model.spec.norm == "freeze":
-                check_buffers(question.broadcast, first)
-            if known is None:
-                reference = measure_reference(algorithm, self._own_client(question), model.spec, assignment.seed)
-                anchor = Anchor(0, first.parameters, reference)
-        assert anchor is not None
+        if anchor is None:
+            reference = measure_reference(algorithm, self._own_client(question), model.spec, assignment.seed)
+            anchor = Anchor(0, first.parameters, reference)
         if made and algorithm.trains:
             ratio = rows_ratio(algorithm, question.client.samples, self._agreed(assignment))
-            per_round = change_per_round(algorithm, anchor.reference, anchor.parameters, model.layout, ratio)
-            check_change(question.broadcast, anchor, made, per_round, factor)
+            for rounds, before in ((abs(made - anchor.made), anchor.parameters), (made, first.parameters)):
+                per_round = change_per_round(algorithm, anchor.reference, before, model.layout, ratio)
+                check_change(question.broadcast, before, rounds, per_round, factor)
         check_shared(algorithm, question.phase, question.shared, model.layout, anchor.reference, factor)
         if training and (known is None or made > known.made):
             return Anchor(made, question.broadcast.parameters, anchor.reference)

@@ -2,7 +2,7 @@
 
     ledger = Ledger(folder)
     with ledger.open_book() as book:                      # one process at a time
-        book.begin_run(run, assignment_hash, by_file=1)   # Refused: a run too many, or the same run with another content
+        book.begin_run(run, assignment_hash, by_file=1)   # Refused: a run too many, or a run whose content changed
         book.enter("train", run, 3, content_hash)         # Refused: another question for this round and phase
 
 A server can name runs as it likes, so the number of runs is limited by the ledger and not by their names. A question is

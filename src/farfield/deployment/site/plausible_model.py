@@ -2,8 +2,8 @@
 
 Round 1 begins with the model that the approved seed makes, and the site makes the same one. After that, the site
 measures by itself, once per run, how far local training on its own rows leads from that first model (`Reference`), and
-accepts as much change per round as the server rule can make of updates of that length, times `limits.model_change`.
-The measure depends on nothing that the server sends but the number of rows of the other sites, which is capped. A site
+accepts as much change per round as the server rule can make of updates of that length, times `limits.model_change`:
+since the last model that it trained, and since the first. The measure depends on nothing that the server sends but the number of rows of the other sites, which is capped. A site
 that missed rounds accepts the change of as many rounds. The models of training phases are remembered, on the disk.
 
 Values that the server shares besides the model have to be declared by the method (`receives`), finite and, where they
@@ -38,6 +38,8 @@ FIRST_MODEL_TOLERANCE = 1e-5
 REFERENCE_STEPS = 50
 #: The steps that another site makes count for at most this many times the site's own.
 MOST_STEPS_RATIO = 10.0
+#: The change that is accepted grows with this power of the number of rounds.
+GROWTH = 0.75
 #: Running statistics beyond this are none that rows can have.
 LARGEST_BUFFER = 1e6
 #: Local settings of a method that decide how far its training leads.
@@ -64,7 +66,7 @@ class Anchor:
 
 
 def memory_file(folder: Path, run: str) -> Path:
-    """Return the path of what is remembered of a run. The server names runs, so the name is not used as a path."""
+    """Return the path of what is remembered of a run. The server names runs, so the name is no part of the path."""
     return folder / f"model-{hashlib.sha256(run.encode()).hexdigest()[:32]}.safetensors"
 
 
@@ -181,14 +183,18 @@ def check_buffers(broadcast: ModelState, first: ModelState) -> None:
         raise Refused("model-unsound")
 
 
-def check_change(broadcast: ModelState, anchor: Anchor, made: int, per_round: float, factor: float) -> None:
-    """Refuse a model that is further from the anchor than the rounds in between can lead."""
-    change = float(torch.linalg.vector_norm(broadcast.parameters - anchor.parameters, dtype=torch.float64))
-    rounds = max(1, made - anchor.made)
-    allowed = factor * rounds * per_round
+def allowed_change(rounds: int, per_round: float, factor: float) -> float:
+    """Return how far so many rounds may lead: training slows down and turns, so less than in proportion."""
+    return factor * per_round * max(1, rounds) ** GROWTH
+
+
+def check_change(broadcast: ModelState, before: Tensor, rounds: int, per_round: float, factor: float) -> None:
+    """Refuse a model that is further from an earlier one than the rounds in between can lead."""
+    change = float(torch.linalg.vector_norm(broadcast.parameters - before, dtype=torch.float64))
+    allowed = allowed_change(rounds, per_round, factor)
     if change > allowed:
-        needed = math.ceil(change / (rounds * per_round)) if per_round > 0 else None
-        raise Refused("model-change", change=change, rounds=rounds, allowed=allowed, needed=needed)
+        needed = math.ceil(factor * change / allowed) if allowed > 0 else None
+        raise Refused("model-change", change=change, rounds=max(1, rounds), allowed=allowed, needed=needed)
 
 
 def check_shared(

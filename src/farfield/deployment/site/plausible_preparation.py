@@ -9,6 +9,7 @@ varies in the merged rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -32,9 +33,7 @@ def check_preparation(agreed: AgreedSchema, fitted: Fitted, x: Tensor, y: Tensor
         return
     own = preparation.statistics(x, y)
     if isinstance(fitted, FittedWords):
-        if fitted.words != agreed.words or any(
-            seen and not live for seen, live in zip(own["seen"], fitted.seen, strict=True)
-        ):
+        if fitted.words != agreed.words or not _covers(fitted.seen, own["seen"]):
             raise Refused("preparation")
         return
     if not isinstance(fitted, FittedTable) or tuple(f.column for f in fitted.columns) != tuple(agreed.columns):
@@ -53,17 +52,16 @@ def _can_include(column: FittedColumn, told: dict[str, Any], own_rows: int, rows
         return False
     if column.column.kind == "category":
         shown = [*told["seen"], *([told["missing"]] if column.column.missing else [])]
-        return all(live or not seen for seen, live in zip(shown, column.live, strict=True))
+        return _covers(column.live, shown)
     gap = (0 < told["known"] < own_rows,) if column.column.missing else ()
     if column.column.kind == "boolean":
-        shown = [0 < told["true"] < told["known"], *gap]
-        return column.fill in (0.0, 1.0) and all(
-            live or not seen for seen, live in zip(shown, column.live, strict=True)
-        )
-    shown = [told["varies"], *gap]
-    if any(seen and not live for seen, live in zip(shown, column.live, strict=True)):
-        return False
-    return _spread_fits(column.mean, column.scale, told, rows)
+        return column.fill in (0.0, 1.0) and _covers(column.live, [0 < told["true"] < told["known"], *gap])
+    return _covers(column.live, [told["varies"], *gap]) and _spread_fits(column.mean, column.scale, told, rows)
+
+
+def _covers(merged: Sequence[bool], own: Sequence[bool]) -> bool:
+    """Return whether everything that this site has shown is in what was merged."""
+    return len(merged) == len(own) and all(live or not shown for shown, live in zip(own, merged, strict=True))
 
 
 def _spread_fits(mean: float, scale: float, told: dict[str, Any], rows: int) -> bool:
