@@ -1,6 +1,6 @@
 """How many rows of a site does a malicious server get back, with messages that the site has approved?
 
-    python -m studies.reconstruction [--rows made-up|heart-disease] [--way repeats|runs|rounds|patient]
+    python -m studies.reconstruction [--data made-up|heart-disease] [--way repeats|runs|rounds|patient|few-units]
 
 The attacker is the server of `examples/hospitals`. It sends models of its own choice in place of the federation's: all
 units of the first layer look along one direction and differ in their thresholds, so that the gradients of two
@@ -80,17 +80,23 @@ def write_hospitals(folder: Path, made_up: bool) -> None:
 class Victim:
     """One site behind its own app, and what its server may know: the schema and the preparation of all sites."""
 
-    def __init__(self, folder: Path, name: str = "cleveland", limits: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, name: str = "cleveland", limits: dict[str, Any] | None = None, rounds: int | None = None
+    ) -> None:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
         self.name, self.folder = name, folder
         self.federation: FederationFile = read_federation(HOSPITALS / "federation.toml")
+        if rounds is not None:
+            self.federation = self.federation.model_copy(update={"rounds": rounds})
         if limits:
             path = folder / name / "site.toml"
-            path.write_text(path.read_text() + tomli_w.dumps(limits))
+            path.write_text(path.read_text() + "\n" + tomli_w.dumps(limits))
         self.data: SiteData = open_site(read_site(folder / name))
         schemas = {other: open_site(read_site(folder / other)).schema for other in TRAINING}
         spec = own_spec(self.federation, self.data.schema)
-        manifest = make_manifest(self.federation, schema=self.data.schema, spec=spec, role="train")
+        manifest = make_manifest(
+            self.federation, schema=self.data.schema, spec=spec, role="train", limits=self.data.site.limits
+        )
         self.agreed: AgreedSchema = agree(schemas)
         self.site = DeployedSite(self.data, manifest)
         self.state = folder / name / "state"
@@ -308,16 +314,19 @@ class Allowed:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", choices=("made-up", "heart-disease"), default="made-up")
+    parser.add_argument("--data", dest="rows", choices=("made-up", "heart-disease"), default="made-up")
     parser.add_argument("--way", choices=WAYS, action="append", help="all of them if left out")
     parser.add_argument("--questions", type=int, default=44, help="how often the server asks")
+    parser.add_argument("--rounds", type=int, help="the approved rounds, if not those of the example")
+    parser.add_argument("--model-change", type=float, help="the site's limits.model_change, if not the default")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     results = []
     for way in given.way or WAYS:
         with tempfile.TemporaryDirectory() as folder:
             write_hospitals(Path(folder), given.rows == "made-up")
-            victim = Victim(Path(folder))
+            changed = {} if given.model_change is None else {"limits": {"model_change": given.model_change}}
+            victim = Victim(Path(folder), limits=changed, rounds=given.rounds)
             loot = attack(victim, way, given.questions)
         found, rows = int(loot.found.sum()), len(loot.rows)
         results.append({"rows": given.rows, "way": way, "found": found, "of": rows, "answered": loot.questions})

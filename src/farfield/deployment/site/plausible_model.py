@@ -3,8 +3,9 @@
 Round 1 begins with the model that the approved seed makes, and the site makes the same one. After that, the site
 measures by itself, once per run, how far local training on its own rows leads from that first model (`Reference`), and
 accepts as much change per round as the server rule can make of updates of that length, times `limits.model_change`:
-since the last model that it trained, and since the first. The measure depends on nothing that the server sends but the number of rows of the other sites, which is capped. A site
-that missed rounds accepts the change of as many rounds. The models of training phases are remembered, on the disk.
+since the last model that it trained, and since the first. The measure depends on nothing that the server sends but the
+number of rows of the other sites, which is capped. A site that missed rounds accepts the change of as many rounds. The
+models of training phases are remembered, on the disk.
 
 Values that the server shares besides the model have to be declared by the method (`receives`), finite and, where they
 are gradients, not longer than the same factor times the site's own gradient at the first model.
