@@ -81,13 +81,18 @@ class Victim:
     """One site behind its own app, and what its server may know: the schema and the preparation of all sites."""
 
     def __init__(
-        self, folder: Path, name: str = "cleveland", limits: dict[str, Any] | None = None, rounds: int | None = None
+        self,
+        folder: Path,
+        name: str = "cleveland",
+        limits: dict[str, Any] | None = None,
+        rounds: int | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
         self.name, self.folder = name, folder
         self.federation: FederationFile = read_federation(HOSPITALS / "federation.toml")
-        if rounds is not None:
-            self.federation = self.federation.model_copy(update={"rounds": rounds})
+        changed = {"rounds": rounds or self.federation.rounds, "settings": settings or self.federation.settings}
+        self.federation = self.federation.model_copy(update=changed)
         if limits:
             path = folder / name / "site.toml"
             path.write_text(path.read_text() + "\n" + tomli_w.dumps(limits))
@@ -283,32 +288,32 @@ class Allowed:
         try:
             from farfield.deployment.site import plausible_model as bound
         except ImportError:  # a version without the bound
-            self._per_round = float("inf")
+            self.per_round = float("inf")
             return
         algorithm = build(victim.federation.algorithm, victim.settings, victim.federation.rounds)
         client = victim.site.client(victim.assignment("none"), victim.name, round=0, phase="reference", state={})
         reference = bound.measure_reference(algorithm, client, victim.agreed.model, victim.federation.seed)
         ratio = bound.steps_ratio(algorithm, client.samples, list(victim.agreed.sites.values()))
-        self._per_round = bound.change_per_round(algorithm, reference, self.first, victim.model.layout, ratio)
+        self.per_round = bound.change_per_round(algorithm, reference, self.first, victim.model.layout, ratio)
         self._allowed, self._factor = bound.allowed_change, victim.site.limits.model_change
 
     def budget(self, round: int) -> float:
         """Return how far the model of a round may be from the first, if half of it is spent anew in each round."""
-        if round == 1 or self._per_round == float("inf"):
-            return 0.0 if round == 1 else self._per_round
-        step, drift = (self._allowed(rounds, self._per_round, self._factor) for rounds in (1, round - 1))
+        if round == 1 or self.per_round == float("inf"):
+            return 0.0 if round == 1 else self.per_round
+        step, drift = (self._allowed(rounds, self.per_round, self._factor) for rounds in (1, round - 1))
         return 0.999 * min(step / 2**0.5, drift)
 
     def nearest(self, before: Tensor, wanted: Tensor, round: int) -> Tensor:
         """Return the point on the way to `wanted` that a site still accepts in this round."""
         if round == 1:
             return self.first
-        if self._per_round == float("inf"):
+        if self.per_round == float("inf"):
             return wanted
-        step = 0.999 * self._allowed(1, self._per_round, self._factor)
+        step = 0.999 * self._allowed(1, self.per_round, self._factor)
         point = before + (wanted - before) * min(1.0, step / max(float((wanted - before).norm()), 1e-12))
         self.under_way += int(not torch.equal(point, wanted))
-        drift = 0.999 * self._allowed(round - 1, self._per_round, self._factor)
+        drift = 0.999 * self._allowed(round - 1, self.per_round, self._factor)
         return self.first + (point - self.first) * min(1.0, drift / max(float((point - self.first).norm()), 1e-12))
 
 

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from flwr.app import Error
 from flwr.clientapp import ClientApp
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 from flwr.supernode.runtime import run_clientapp as flower
@@ -62,11 +63,13 @@ class ForkExecutor:
     def _client(self, spec: ExecutionSpec) -> None:
         # The app that the server sent is neither unpacked nor imported. If a later Flower did not have these names,
         # replacing them would do nothing, and the server's code would run here.
-        for name in ("install_from_fab", "get_load_client_app_fn"):
+        for name in ("install_from_fab", "get_load_client_app_fn", "Error"):
             if not callable(getattr(flower, name, None)):
                 raise RuntimeError(f"this version of Flower has no '{name}' to replace")
         flower.install_from_fab = lambda *_, **__: None  # type: ignore[attr-defined, assignment]
         flower.get_load_client_app_fn = lambda *_, **__: lambda *_, **__: self._app  # type: ignore[attr-defined]
+        # Flower sends the text of an exception to the server; it may quote a cell or a path. The code alone goes.
+        flower.Error = lambda code, reason=None: Error(code=code, reason="")  # type: ignore[attr-defined, assignment, misc]
         flower.run_clientapp(
             runtime_api_address=spec.runtime_api_address,
             token=spec.token,

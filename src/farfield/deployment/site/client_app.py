@@ -33,6 +33,7 @@ from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
 from farfield.federation.refusal import Refused, read_wire, readable
 from farfield.models import ModelState
+from farfield.models.model import hash_states
 
 #: What a server learns of anything that goes wrong at a site, other than a refusal.
 FAILED = Refused("failed").wire
@@ -188,10 +189,8 @@ def _answer(
     if question == "measure":
         assignment = Assignment.model_validate(given["assignment"])
         models = [ModelState(**groups[group]) for group in sorted(groups, key=int)]
-        if len(models) != 1:
-            raise Refused("cannot-do")
         metrics = site.evaluate(assignment, models)
-        guard.question(question, assignment.model_dump_json(exclude={"run"}), models[0].sha256())
+        guard.question(question, assignment.model_dump_json(exclude={"run"}), hash_states(models))
         return metrics
     if question == "notice":
         kind = str(given["kind"])

@@ -156,6 +156,8 @@ class DeployedSite:
         if self.data.site.role != "evaluate":
             raise Refused("does-not-measure")
         self._need_approved_exchange("evaluation")
+        if len(models) != 1:
+            raise Refused("cannot-do")
         check_data(self.approved, assignment.data)
         self._need_sizes(assignment)
         self._need_validation_rows(self.data.n)
