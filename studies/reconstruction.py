@@ -96,29 +96,28 @@ class Victim:
         if limits:
             path = folder / name / "site.toml"
             path.write_text(path.read_text() + "\n" + tomli_w.dumps(limits))
-        self.data: SiteData = open_site(read_site(folder / name))
-        schemas = {other: open_site(read_site(folder / other)).schema for other in TRAINING}
+        opened = {other: open_site(read_site(folder / other)) for other in TRAINING}
+        self.data: SiteData = opened[name]
         spec = own_spec(self.federation, self.data.schema)
         manifest = make_manifest(
             self.federation, schema=self.data.schema, spec=spec, role="train", limits=self.data.site.limits
         )
-        self.agreed: AgreedSchema = agree(schemas)
+        self.agreed: AgreedSchema = agree({other: data.schema for other, data in opened.items()})
         self.site = DeployedSite(self.data, manifest)
         self.state = folder / name / "state"
         self.state.mkdir(exist_ok=True)
         self.app = make_app(self.site, self.state)
-        self.fitted = self._fit(folder)
+        self.fitted = self._fit(list(opened.values()))
         self.model = build_model(self.agreed.model, self.federation.seed)
         self.settings = manifest.settings
         #: Reasons of refusals, as the server reads them.
         self.refused: list[str] = []
 
-    def _fit(self, folder: Path) -> Fitted:
+    def _fit(self, opened: list[SiteData]) -> Fitted:
         preparation = self.agreed.preparation
         assert preparation is not None
         told = []
-        for name in TRAINING:
-            data = open_site(read_site(folder / name))
+        for data in opened:
             domain = data.domain(self.agreed)
             training, _ = data.split(self.agreed, self.federation.seed)
             told.append(preparation.statistics(domain.x[training], domain.y[training]))

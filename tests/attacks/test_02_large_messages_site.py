@@ -116,10 +116,15 @@ def test_a_long_header_is_refused(victim: Victim) -> None:
 
 
 class Endless(http.server.BaseHTTPRequestHandler):
-    """A server that sends a gigabyte: with its length, or without an end."""
+    """A server that sends a gigabyte, with its length or without, or 400 bytes."""
 
     def do_POST(self) -> None:
         self.send_response(200)
+        if "small" in self.path:
+            self.send_header("content-length", "400")
+            self.end_headers()
+            self.wfile.write(bytes(400))
+            return
         if "declared" in self.path:
             self.send_header("content-length", str(1 << 30))
         if "packed" in self.path:
@@ -152,17 +157,16 @@ def test_a_supernode_gives_up_a_message_before_it_is_in_memory(endless: str, pat
     assert peak() - before < 100 << 20
 
 
-def test_the_parts_of_one_message_count_together_and_those_of_the_next_anew() -> None:
-    sizes = iter([400, 400, 400, 10, 400, 400])
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=bytes(next(sizes))))
-    with httpx.Client(transport=transport, event_hooks={"response": [response_bound(1000)]}) as client:
+def test_the_parts_of_one_message_count_together_and_those_of_the_next_anew(endless: str) -> None:
+    part, next_message = f"{endless}/small/v1/fleet/pull-object", f"{endless}/small/v1/fleet/pull-messages"
+    with httpx.Client(event_hooks={"response": [response_bound(1000)]}) as client:
         for _ in range(2):
-            client.post("http://s/v1/fleet/pull-object")
+            assert len(client.post(part).content) == 400
         with pytest.raises(TooLarge):
-            client.post("http://s/v1/fleet/pull-object")
-        client.post("http://s/v1/fleet/pull-messages")
+            client.post(part)
+        client.post(next_message)
         for _ in range(2):
-            assert len(client.post("http://s/v1/fleet/pull-object").content) == 400
+            assert len(client.post(part).content) == 400
 
 
 def test_flowers_clients_are_bounded(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:

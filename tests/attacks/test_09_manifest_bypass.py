@@ -132,7 +132,7 @@ def test_every_setting_that_changes_what_is_computed_was_approved(server: Server
         assert f"another model.{key}" in server.refusal({"model": model}), key
     for key, value in {
         "lr": 10.0, "batch_size": 1, "local_epochs": 50, "local_steps": 1, "class_weights": "balanced",
-        "clip": 1.0, "weight_decay": 0.5, "server_lr": 0.1, "weighting": "samples",
+        "weight_decay": 0.5, "server_lr": 0.1, "weighting": "samples",
     }.items():  # fmt: skip
         why = server.refusal({"settings": {**server.settings, key: value}})
         assert "approved" in why, key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -146,16 +147,21 @@ def test_flowers_own_error_reply_has_no_text() -> None:
     assert (error.code, error.reason) == (4, "")
 
 
-def test_why_a_run_failed_is_not_told_to_the_other_sites() -> None:
-    """The sentence may quote what one site sent."""
-    import inspect
+def test_why_a_run_failed_is_not_told_to_the_other_sites(tmp_path: Path) -> None:
+    """The server's sentence names what one site sent, and the notice goes to all."""
+    from farfield.deployment.server.output_folder import FLOWER, SETTINGS
+    from farfield.deployment.server.run import ServerSettings, serve
+    from tests.deployment.hospitals_in_process import Hospitals
 
-    from farfield.deployment.server import run
-
-    source = inspect.getsource(run.serve)
-    assert '_notify_sites(Network(grid), "failed", "the run has failed at the server; its operator can read why")' in (
-        source
-    )
+    hospitals = Hospitals(tmp_path, "fedavg", rounds=2)
+    more = hospitals.federation.model_copy(update={"sites": 4})
+    settings = ServerSettings(federation=more, run="r", wait=0.0, start="s", pid=os.getpid())
+    (tmp_path / "out" / FLOWER).mkdir(parents=True)
+    (tmp_path / "out" / FLOWER / SETTINGS).write_text(settings.model_dump_json())
+    serve(hospitals, tmp_path / "out")  # type: ignore[arg-type]
+    assert "'hungarian'" in (tmp_path / "out" / FLOWER / "activity.jsonl").read_text(), "its operator reads why"
+    (notice,) = hospitals.notices("cleveland")
+    assert notice == "the run has failed at the server; its operator can read why"
 
 
 def test_a_phase_that_makes_something_infinite_sends_a_code(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from farfield.cli.main import run
 from farfield.deployment.credentials.create import make_authority, make_node_key, make_server_certificate
 from farfield.deployment.credentials.verify import open_key_warnings
 
@@ -31,9 +32,9 @@ def test_the_keys_of_the_server_and_of_its_authority_are_looked_at(tmp_path: Pat
     assert len(open_key_warnings(keys)) == 2
 
 
-def test_a_site_warns_its_operator_of_an_open_key(tmp_path: Path) -> None:
-    from farfield.cli.main import app
-
+def test_a_site_warns_its_operator_of_an_open_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     key = make_node_key(tmp_path, "amber").private
     key.chmod(0o644)
     (tmp_path / "federation.toml").write_text(
@@ -41,5 +42,7 @@ def test_a_site_warns_its_operator_of_an_open_key(tmp_path: Path) -> None:
     )
     (tmp_path / "site.toml").write_text('name = "amber"\ndata = "missing.csv"\nlabel = "y"\n')
     given = ["client", str(tmp_path / "federation.toml"), str(tmp_path), "--key", str(key), "--show"]
-    result = CliRunner().invoke(app, given)
-    assert "has the mode 0644" in " ".join(result.output.split())
+    monkeypatch.setattr(sys, "argv", ["farfield", *given])
+    with pytest.raises(SystemExit):
+        run()
+    assert "has the mode 0644" in " ".join(capsys.readouterr().err.split())
