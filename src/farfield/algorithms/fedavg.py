@@ -118,6 +118,9 @@ class FedAvg:
     sent_update: ClassVar[str] = "update"
     #: What the method works with, and why not with the rest; it is refused by this and listed with it.
     supports: ClassVar[Supports] = Supports(record_privacy=True, client_privacy=True)
+    #: What the server shares with a phase besides the model, by phase and name. A deployed site takes nothing else.
+    #: `is_update` marks a gradient, whose length a site limits.
+    receives: ClassVar[Mapping[str, Mapping[str, Sends]]] = {}
     #: What kind of model the method needs; the model factory obliges.
     representation: ClassVar[Literal["plain", "gaussian"]] = "plain"
 

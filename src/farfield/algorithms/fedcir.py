@@ -36,7 +36,7 @@ from farfield.algorithms.supports import No, Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation
 from farfield.federation.local_training import Local
-from farfield.federation.phase import SCALAR, Named, Sends, adds_to
+from farfield.federation.phase import SCALAR, Free, Named, Sends, adds_to
 from farfield.math import class_gaussians, gaussian_kl
 from farfield.models import Layout, Model, ModelState, head_logits, task_loss
 
@@ -58,6 +58,14 @@ class FedCiR(FedAvg):
         "the generator's optimizer, sizes and draws, which the paper leaves open: Adam, and FedGen's sizes",
         "λ_align suits small models; the paper's, for 512 features, is 5e-7 to 1e-6",
     )
+    receives: ClassVar[Mapping[str, Mapping[str, Sends]]] = {
+        "train": {
+            "generator": Sends(Free("generator"), "parameters of the generator"),
+            "generator_statistics": Sends((Free("statistics"), Free("generator")), "of its normalisation"),
+            "class_mu": Sends(("classes", "features"), "means of the classes' Gaussians"),
+            "class_sigma": Sends(("classes", "features"), "their standard deviations"),
+        }
+    }
     supports: ClassVar[Supports] = Supports(
         regression=No("imagines the features of each class, and a regression task has no classes"),
         record_privacy=No("trains on distances to Gaussians of whole classes, in which one row has no bounded part"),

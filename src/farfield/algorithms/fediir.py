@@ -52,6 +52,9 @@ class FedIIR(FedAvg):
         "the published code trains with momentum 0.9, of which the paper says nothing: momentum=0.9",
     )
     phases: ClassVar[tuple[str, ...]] = ("head_gradient", "train")
+    receives: ClassVar[Mapping[str, Mapping[str, Sends]]] = {
+        "train": {"target": Sends("head", "moving average of the clients' head gradients", is_update=True)}
+    }
     penalty_weight: ClassVar[str | None] = "gamma"
     supports: ClassVar[Supports] = Supports(
         record_privacy=No("penalises a product of the gradients of many rows, in which one row has no bounded part"),

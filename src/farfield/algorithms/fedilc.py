@@ -25,6 +25,7 @@ Differs from the paper in: see `differences`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -164,6 +165,9 @@ class FedILCWithFishr(FedILC):
     """FedILC with the Fishr penalty on the final layer's gradient variance."""
 
     phases: ClassVar[tuple[str, ...]] = ("gradient_and_variance", "variance_gradient")
+    receives: ClassVar[Mapping[str, Mapping[str, Sends]]] = {
+        "variance_gradient": {"mean_variance": Sends("final layer", "v̄, the clients' mean variance")}
+    }
     penalty_weight: ClassVar[str | None] = "fishr"
     supports: ClassVar[Supports] = replace(
         FedILC.supports,

@@ -85,6 +85,9 @@ class FedLOE(FedAvg):
         "local steps are FedAvg's, although the tuning rows are not trained on",
     )
     phases: ClassVar[tuple[str, ...]] = ("train", "train_head", "predict_tuning")
+    receives: ClassVar[Mapping[str, Mapping[str, Sends]]] = {
+        "predict_tuning": {"heads": Sends((Free("clients"), "head"), "every client's head")}
+    }
     supports: ClassVar[Supports] = Supports(
         mlp_head=No("cannot work with an mlp head: mixing heads is mixing predictions for linear heads only"),
         class_weights=No("fits its mixture of heads by the loss of all tuning rows alike"),

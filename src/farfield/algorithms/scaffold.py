@@ -39,6 +39,9 @@ class Scaffold(FedAvg):
     family: ClassVar[str] = "heterogeneity"
     paper: ClassVar[str] = "Karimireddy et al., SCAFFOLD, ICML 2020 (option II)"
     differences: ClassVar[tuple[str, ...]] = ("control variates start at zero", "K is the client's own step count")
+    receives: ClassVar[Mapping[str, Mapping[str, Sends]]] = {
+        "train": {"control": Sends("parameters", "c, the server's control variate", is_update=True)}
+    }
     supports: ClassVar[Supports] = Supports(
         momentum=No("keeps the mean gradient of plain local SGD as its control variate, and momentum changes it"),
         adam=No("keeps the mean gradient of plain local SGD as its control variate, and Adam changes it"),

@@ -66,6 +66,7 @@ def server(
             "a server needs a certificate: make one with 'farfield certs server FOLDER' and give --certs FOLDER "
             "(or --insecure, on this machine alone)"
         )
+    _warn_of_open_keys([certs / "server.key", certs / "ca.key"] if certs is not None else [])
     security = Security(certs, find_public_keys(key or []))
     resume = resume or (start_or_resume and has_run(out))
     try:
@@ -103,6 +104,9 @@ def client(
         typer.Option(help="Folder for the approval and what the method keeps here. Default: beside the site file."),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for a server that does not answer yet.")] = 0.0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Allow one run more than the site file's limits.runs, and join.")
+    ] = False,
     stay: Annotated[
         bool,
         typer.Option("--stay", help="Stay for the next run, and wait for a server that is away: for a service."),
@@ -123,6 +127,7 @@ def client(
     from farfield.deployment.manifest.manifest import make_manifest, own_spec
     from farfield.deployment.manifest.table import render
     from farfield.deployment.site.data import open_site
+    from farfield.deployment.site.ledger import Ledger
     from farfield.deployment.site.site_file import read_site
     from farfield.deployment.site.supervise import Credentials, check_credentials, check_server, join
 
@@ -130,6 +135,7 @@ def client(
     if insecure and (ca is not None or key is not None):
         raise UserError("--insecure goes without certificates and keys; omit --ca and --key, or omit --insecure")
     credentials = Credentials(ca, key)
+    _warn_of_open_keys([key] if key is not None else [])
     if not show:  # what would leave can be read before there are any keys
         _need_authority(ca, insecure)
         check_credentials(asked, credentials)
@@ -137,7 +143,12 @@ def client(
     for note in data.notes:
         messages.print(f"[yellow]note:[/] {escape(one_line(note))}", highlight=False, soft_wrap=True)
     manifest = make_manifest(
-        asked, schema=data.schema, spec=own_spec(asked, data.schema), role=own.role, validation=own.validation
+        asked,
+        schema=data.schema,
+        spec=own_spec(asked, data.schema),
+        role=own.role,
+        validation=own.validation,
+        limits=own.limits,
     )
     folder = state or own.path.parent / ".farfield" / f"{asked.name}-{own.name}"
     output.print(render(manifest))
@@ -149,6 +160,9 @@ def client(
     else:
         _approve(changes(folder, manifest), accept)
         save_approval(folder, manifest)
+    if again:
+        Ledger(folder).allow_another_run()
+        output.print("One more run is allowed at this site.")
     if key is not None and key.stem != own.name:
         messages.print(
             f"[yellow]note:[/] the key is '{escape(key.name)}' and the site's name is '{escape(own.name)}'; the server "
@@ -172,6 +186,13 @@ def _print_head(parent: Path) -> None:
     head = AuditLog(parent).head
     if head is not None:
         messages.print(f"audit: {head.number} entries, head {head.sha256}", highlight=False, soft_wrap=True)
+
+
+def _warn_of_open_keys(paths: list[Path]) -> None:
+    from farfield.deployment.credentials.verify import open_key_warnings
+
+    for sentence in open_key_warnings(paths):
+        messages.print(f"[yellow]warning:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
 
 
 def _need_authority(ca: Path | None, insecure: bool) -> None:
@@ -199,5 +220,3 @@ def _approve(changed: str, accept: bool) -> None:
 def _need_flower() -> None:
     if find_spec("flwr") is None:
         raise UserError("a deployment needs Flower, which is not installed: pip install 'farfield[flower]'")
-
-

@@ -121,10 +121,7 @@ class SiteState(ClientState):
             else:
                 self.discard()
         if self.kept and round <= self.kept_round:
-            raise Refused(
-                f"the server has gone back to round {round}, and what this site keeps is of round {self.kept_round}; "
-                "start the run anew"
-            )
+            raise Refused("gone-back", round=round, kept=self.kept_round)
         return self.copy()
 
     def stage(self, round: int, attempt: str, state: Tensors, mark: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import ssl
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from farfield.errors import UserError
@@ -32,6 +35,22 @@ def check_private_key(path: Path) -> None:
             f"'{path}' is no private key without a password in the form of OpenSSH; give --key the .key that "
             "'farfield certs node' has made"
         ) from None
+
+
+def open_key_warnings(paths: Iterable[Path]) -> list[str]:
+    """Return one sentence for each private key that other users of this machine can read or replace."""
+    found = []
+    for path in paths:
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError:
+            continue  # a file that is missing is refused elsewhere, with its own sentence
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            found.append(
+                f"the private key '{path}' has the mode {mode:04o}, and others on this machine can use it; close it "
+                f"with 'chmod 600 {shlex.quote(str(path))}', and make a new one if others may have read it"
+            )
+    return found
 
 
 def check_public_key(path: Path) -> None:

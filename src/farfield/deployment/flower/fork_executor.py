@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from flwr.app import Error
 from flwr.clientapp import ClientApp
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 
@@ -66,6 +67,8 @@ class ForkExecutor:
         # replacing them would do nothing, and the server's code would run here.
         replace(f"{_CLIENTAPP}:install_from_fab", lambda *_, **__: None)
         replace(f"{_CLIENTAPP}:get_load_client_app_fn", lambda *_, **__: lambda *_, **__: self._app)
+        # Flower sends the text of an exception to the server; it may quote a cell or a path. The code alone goes.
+        replace(f"{_CLIENTAPP}:Error", lambda code, reason=None: Error(code=code, reason=""))
         find(f"{_CLIENTAPP}:run_clientapp")(
             runtime_api_address=spec.runtime_api_address,
             token=spec.token,

@@ -61,8 +61,9 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
     ),
     PrivatePart(
         "flwr.superlink.cli.flower_superlink:uvicorn.run",
-        _COMMANDS,
-        "replaced: a limit on connections, and on the length of headers and the time that they take",
+        f"{_COMMANDS}, deployment/flower/listening.py",
+        "replaced: a limit on connections, and on the length of headers and the time that they take; with `--bind` it "
+        "listens elsewhere than its own processes connect",
         ("app", "http", "limit_concurrency", "proxy_headers"),
     ),
     PrivatePart("flwr.superlink.cli:flower_superlink", _COMMANDS, "called: Flower's command, in our process", ()),
@@ -162,8 +163,8 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
     ),
     PrivatePart(
         "flwr.supercore.protobuf.client:ProtobufClient.__init__",
-        "deployment/flower/request_headers.py",
-        "wrapped: adds the gate's secret to the requests of this user's own processes",
+        "deployment/flower/request_headers.py, deployment/flower/bounded_responses.py",
+        "wrapped: adds the gate's secret to the requests of this user's own processes, and bounds what a SuperNode reads",
         ("self", "base_url", "interceptors"),
     ),
     PrivatePart("flwr.cli.app:app", _COMMANDS, "called: the `flwr` command, in our process"),
@@ -214,6 +215,12 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
         f"{_CLIENTAPP}:install_from_fab", _FORK, "replaced: by nothing, because a site does not unpack the server's app"
     ),
     PrivatePart(f"{_CLIENTAPP}:get_load_client_app_fn", _FORK, "replaced: a site runs its own app, never the server's"),
+    PrivatePart(
+        f"{_CLIENTAPP}:Error",
+        _FORK,
+        "replaced: the code of an error leaves a site, and the text of the exception does not",
+        ("code", "reason"),
+    ),
     PrivatePart(
         f"{_CLIENTAPP}:run_clientapp",
         _FORK,

@@ -1,4 +1,4 @@
-"""Flower's SuperNode with shorter polling intervals, for the processes of one user.
+"""Flower's SuperNode with shorter polling intervals and a bound on what it reads, for the processes of one user.
 
     python -m farfield.deployment.flower.supernode SECRET_FILE …     # options as flower-supernode
 
@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from farfield.deployment.flower.bounded_responses import bound_responses
 from farfield.deployment.flower.own_user_only import keep_others_out, secret_in
 from farfield.deployment.flower.poll_intervals import shorten_object_polling, shorten_supernode_polling
 from farfield.deployment.flower.private_parts import find
@@ -18,6 +19,9 @@ from farfield.deployment.flower.private_parts import find
 #: The environment variable, and the default, of the seconds between two requests for a message from the server.
 POLL_VARIABLE = "FARFIELD_SUPERNODE_POLL"
 POLL_SECONDS = 0.2
+#: The environment variable, and the default, of the most bytes that one message of the server may have.
+MOST_VARIABLE = "FARFIELD_SUPERNODE_MOST_BYTES"
+MOST_BYTES = 1 << 30
 
 
 def main() -> None:
@@ -25,6 +29,7 @@ def main() -> None:
     shorten_supernode_polling(float(os.environ.get(POLL_VARIABLE, POLL_SECONDS)))
     shorten_object_polling()
     keep_others_out(secret_in(secret))
+    bound_responses(int(os.environ.get(MOST_VARIABLE, MOST_BYTES)))
     find("flwr.supernode.cli:flower_supernode")()
 
 

@@ -30,6 +30,7 @@ from farfield.deployment.manifest.entries import (
     statistics_entries,
 )
 from farfield.deployment.manifest.privacy_budget import privacy_text
+from farfield.deployment.site.limits import Limits
 from farfield.errors import UserError
 
 if TYPE_CHECKING:  # for annotations alone: these import torch
@@ -51,10 +52,14 @@ class Manifest(BaseModel):
     settings: dict[str, Any] = Field(default_factory=dict)
     #: It decides which rows train and which validate: statistics of many splits would reveal single rows.
     seed: int = 0
-    #: The model, but for sizes that follow from all sites' columns and classes; None where none can be made yet.
+    #: The model, but for sizes that follow from all sites' columns and classes.
     model: dict[str, Any] | None = None
     #: What differential privacy costs and protects in all approved rounds, in words; empty without it.
     privacy: str = ""
+    #: What is done to training batches, by name.
+    augment: str = "none"
+    #: The limits of the site file; a server cannot change them.
+    limits: Limits = Limits()
     entries: tuple[Entry, ...]
 
     @property
@@ -74,6 +79,7 @@ def make_manifest(
     spec: ModelSpec | None,
     role: str,
     validation: float | Literal["official"] = 0.1,
+    limits: Limits | None = None,
 ) -> Manifest:
     """Return what a site with this data sends. `spec` is the model for its own columns, for sizes in numbers.
 
@@ -106,7 +112,9 @@ def make_manifest(
         rounds=rounds,
         settings=settings,
         seed=federation.seed,
-        model=None if spec is None else without_sizes(client.model_for(spec).model_dump(mode="json")),
+        model=without_sizes(client.model_for(spec or _kind_of_model(federation, schema)).model_dump(mode="json")),
+        augment=_augment(federation, defaults),
+        limits=limits or Limits(),
         privacy=privacy,
         entries=tuple(entries),
     )
@@ -124,6 +132,26 @@ def own_spec(federation: FederationFile, schema: SiteSchema) -> ModelSpec | None
         return ModelSpec(**{**agree({"this site": schema}).model.model_dump(), **given})
     except ValueError:  # one class only, say: other sites have more
         return None
+
+
+def _kind_of_model(federation: FederationFile, schema: SiteSchema) -> ModelSpec:
+    """Return the model of this form of data where the site's own columns and classes do not determine its sizes."""
+    from farfield.models import ModelSpec
+    from farfield.runs.settings import sort_settings
+    from farfield.tasks.user_data import folder
+    from farfield.tasks.user_data.arrays import array_model
+
+    settings = {key: value for key, value in federation.settings.items() if key != "augment"}
+    if schema.form == "table":
+        spec = array_model((1,), 2)
+    elif schema.model is not None:
+        spec = schema.model
+    else:
+        spec = folder.image_model(schema.shape[-1], 2) if schema.form == "images" else array_model(schema.shape, 2)
+    try:
+        return ModelSpec(**{**spec.model_dump(), **sort_settings(settings, [federation.algorithm]).model})
+    except UserError as error:
+        raise federation.refusal("set", str(error)) from None
 
 
 def _method(federation: FederationFile) -> type[FedAvg]:
@@ -171,6 +199,11 @@ def _settings(federation: FederationFile, defaults: Mapping[str, Any]) -> dict[s
         return resolve(name, defaults, sort_settings(given, [name]).given[name], by_epochs=False)
     except UserError as error:
         raise federation.refusal("set", str(error)) from None
+
+
+def _augment(federation: FederationFile, defaults: Mapping[str, Any]) -> str:
+    """Return what is done to training batches, as the server resolves it."""
+    return str(federation.settings.get("augment") or defaults.get("augment", "none"))
 
 
 def without_sizes(model: Mapping[str, Any]) -> dict[str, Any]:

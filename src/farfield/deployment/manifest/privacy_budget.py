@@ -77,10 +77,7 @@ class Spent:
         of_all = self._read()
         of = of_all.setdefault(approved.digest, {})
         if limit is not None and of.get(phase, 0) + steps > limit:
-            raise Refused(
-                f"the privacy that was approved for phase '{phase}' is used up: {of.get(phase, 0)} of {limit} noised "
-                "steps are made"
-            )
+            raise Refused("privacy-spent", phase=phase, made=of.get(phase, 0), limit=limit)
         of[phase] = of.get(phase, 0) + steps
         write_json(self._path, of_all)  # before anything leaves: a step that fails afterwards counts
 
@@ -92,4 +89,4 @@ class Spent:
             return {str(digest): {str(p): int(n) for p, n in of.items()} for digest, of in found.items()}
         except (ValueError, AttributeError, TypeError):
             # Going on would mean to count from zero again.
-            raise Refused("the count of noised steps at this site cannot be read, so nothing more is sent") from None
+            raise Refused("privacy-count") from None

@@ -96,8 +96,9 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
     sentences = [
         "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",
         f"Never sent: the rows of your data{but}.",
-        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; again where a "
-        "round failed or a run is started anew.",
+        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; the same answer "
+        "again where the server lost it.",
+        manifest.limits.sentence,
     ]
     if _has_secure_sums(manifest):
         sentences.append(

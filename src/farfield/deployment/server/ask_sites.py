@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from farfield.deployment.server.bounded_grid import BoundedGrid, expect_replies
 from farfield.federation.engines.flower.packing import BadMessage, pack, unpack
 from farfield.federation.phase import Named
+from farfield.federation.refusal import readable
 
 MESSAGE = "query.site"
 #: Seconds between looks for an answer.
@@ -91,6 +92,6 @@ def _read(reply: Message, question: str) -> Answer:
         text = str(header["answer"])
         if len(text) > LONGEST_ANSWER:
             raise BadMessage(f"it has {len(text)} characters, and {LONGEST_ANSWER} are allowed")
-        return Answer(json.loads(text), _printable(str(header["problem"])))
+        return Answer(json.loads(text), _printable(readable(str(header["problem"])[:LONGEST_TEXT])))
     except (BadMessage, KeyError, ValueError, RecursionError) as error:
         return Answer(problem=f"its answer cannot be used: {error}")

@@ -86,7 +86,8 @@ def serve(grid: Grid | BoundedGrid, out: Path) -> None:
         activity.add("finished", "the run is finished", sha256=result["model_sha256"])
     except (UserError, FederationError) as error:
         why = " ".join(str(error).split())
-        _notify_sites(Network(grid), "failed", f"the run has failed at the server: {why}")
+        # Not why: the sentence may quote what one site sent, and goes to all of them.
+        _notify_sites(Network(grid), "failed", "the run has failed at the server; its operator can read why")
         activity.add("failed", why)
     except BaseException as error:
         activity.add("failed", f"{type(error).__name__}: {error}", detail=traceback.format_exc())

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from farfield.algorithms import build
@@ -24,25 +24,44 @@ from farfield.deployment.audit.site_answers import audited
 from farfield.deployment.manifest.privacy_budget import Spent
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.site.deployed_site import DeployedSite
+from farfield.deployment.site.guard import LONGEST_NAME, SiteGuard
+from farfield.deployment.site.sizes import check_header_size, message_bytes, most_wire_bytes
 from farfield.deployment.site.state_file import load_state, save_state, state_file
 from farfield.deployment.site.sums_file import SumsFolder
 from farfield.errors import UserError
 from farfield.federation.client_state import SiteState
 from farfield.federation.engines.flower.masked_sums import NodeSums, exchange_of
 from farfield.federation.engines.flower.node import MethodCache
-from farfield.federation.engines.flower.packing import pack, unpack
+from farfield.federation.engines.flower.packing import BadMessage, pack, unpack
 from farfield.federation.engines.flower.respond import Responder
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
-from farfield.federation.refusal import Refused
+from farfield.federation.refusal import Refused, read_wire, readable
 from farfield.federation.secure_sums.members import Identity
 from farfield.federation.secure_sums.summing_step import SecureSum
 from farfield.models import ModelState
+from farfield.models.model import hash_states
 
-#: What a server reads about anything that goes wrong at a site, other than a refusal.
-FAILED = "it failed at the site, whose own output says why"
+#: What a server learns of anything that goes wrong at a site, other than a refusal.
+FAILED = Refused("failed").wire
 #: The kinds of notices that a server may send for the site's operator.
 NOTICES = ("finished", "failed", "turned-away")
+
+
+class SiteApp(ClientApp):
+    """A ClientApp that never raises: Flower would send the text of the exception to the server."""
+
+    def __init__(self, activity: ActivityLog) -> None:
+        super().__init__()
+        self._activity = activity
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        try:
+            return super().__call__(message, context)
+        except Exception as error:
+            self._activity.add("refused", one_line(f"{type(error).__name__}: {error}"))
+            header = {"ask": "", "answer": "null", "problem": Refused("unreadable").wire, "detail": ""}
+            return Message(pack(header, {}), reply_to=message)
 
 
 def make_app(site: DeployedSite, folder: Path, identity: Identity | None = None) -> ClientApp:
@@ -50,9 +69,10 @@ def make_app(site: DeployedSite, folder: Path, identity: Identity | None = None)
 
     With an `identity` the site takes part in secure sums only with sites whose keys it knows.
     """
-    app, activity = ClientApp(), ActivityLog(folder)
+    activity = ActivityLog(folder)
+    app, guard = SiteApp(activity), SiteGuard(site, folder)
     site.spent = Spent(folder)
-    responder = SiteResponder(site, folder, activity, identity)
+    responder = SiteResponder(site, folder, activity, guard, identity)
     logged = audited(AuditLog(folder, side="site", name=site.name))
 
     @app.query("farfield")
@@ -63,19 +83,22 @@ def make_app(site: DeployedSite, folder: Path, identity: Identity | None = None)
     @app.query("site")
     @logged
     def answer_question(message: Message, context: Context) -> Message:
-        header, groups = unpack(message.content)
-        question, started = str(header.get("ask", "")), time.perf_counter()
+        question, started = "", time.perf_counter()
         answer, problem = "null", ""
         try:
-            answer = json.dumps(_answer(site, activity, question, header, groups))
+            check_header_size(message.content)
+            check_tensor_size(message.content, site)
+            header, groups = unpack(message.content)
+            question = str(header.get("ask", ""))
+            answer = json.dumps(_answer(site, guard, activity, question, header, groups))
         except Refused as error:
-            problem = _one_line(error)
-            activity.add("refused", problem)
+            answer, problem = "null", error.wire
+            activity.add("refused", one_line(error))
         except Exception as error:
             # The text may quote a cell or a path: the server learns that it failed, the operator why.
-            problem = FAILED
+            answer, problem = "null", FAILED
             activity.add(
-                "refused", _one_line(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+                "refused", one_line(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
             )
         else:
             if question != "notice":
@@ -90,17 +113,35 @@ class SiteResponder(Responder):
     """Runs phases on a site's rows. The state stays in a file at the site, and so does the reason of a failure."""
 
     def __init__(
-        self, site: DeployedSite, folder: Path, activity: ActivityLog, identity: Identity | None = None
+        self,
+        site: DeployedSite,
+        folder: Path,
+        activity: ActivityLog,
+        guard: SiteGuard,
+        identity: Identity | None = None,
     ) -> None:
         super().__init__(site, MethodCache(build))
-        self._folder, self._activity, self._identity = folder, activity, identity
-        self._name = site.name
+        self._folder, self._activity, self.guard, self._deployed = folder, activity, guard, site
+        self._identity = identity
 
     def open_sums(self, assignment: Assignment, name: str, summing: SecureSum) -> NodeSums:
-        if name != self._name:
-            raise Refused(f"this is site '{self._name}', and the message is for '{name}'")
+        if name != self._deployed.name:
+            raise Refused("another-site")
         store = SumsFolder(self._folder)
         return NodeSums(store, name, assignment.run, least=summing.least, identity=self._identity)
+
+    def respond(self, message: Message) -> Message:
+        """Return the reply to a message; of one that is too large or cannot be read, only that."""
+        try:
+            check_header_size(message.content)
+            check_tensor_size(message.content, self._deployed)
+            return super().respond(message)
+        except (Refused, BadMessage) as error:
+            self._activity.add("refused", one_line(error))
+            problem = error.wire if isinstance(error, Refused) else Refused("unreadable").wire
+            same = {name: value for name, value in _plain_header(message).items() if name in ANSWERED}
+            nothing = {"samples": 0, "steps": 0, "examples": 0, "seconds": 0.0, "problem": problem, "detail": ""}
+            return Message(pack({**same, **nothing}, {"values": {}, "state": {}}), reply_to=message)
 
     @contextlib.contextmanager
     def held_state(self, run: str) -> Iterator[SiteState]:
@@ -111,13 +152,16 @@ class SiteResponder(Responder):
             save_state(path, state)  # before the reply: what the server counts on is on the disk
 
     def disclosed(self, outcome: Outcome) -> Outcome:
-        """Return the outcome without an exception's text, which may quote a cell: it is for the site's operator."""
-        return replace(outcome, problem=FAILED, detail="") if outcome.detail else outcome
+        """Return what may leave of an outcome: approved values, or a code. Texts are for the site's operator."""
+        if outcome.problem is None:
+            return replace(outcome, state={}, detail="")
+        code = outcome.problem if read_wire(outcome.problem) is not None else FAILED
+        return replace(outcome, values={}, state={}, problem=code, detail="")
 
     def record(self, header: Mapping[str, Any], outcome: Outcome, bytes_sent: int) -> None:
         self._activity.add(
             "refused" if outcome.problem else "phase",
-            outcome.problem or f"{header.get('phase')}{exchange_of(header)}",
+            readable(outcome.problem) if outcome.problem else f"{header.get('phase')}{exchange_of(header)}",
             detail=outcome.detail,
             round=header.get("round"),
             phase=header.get("phase"),
@@ -126,8 +170,31 @@ class SiteResponder(Responder):
         )
 
 
+#: What a reply repeats of the message that it answers.
+ANSWERED = ("run", "round", "attempt", "phase", "client")
+
+
+def _plain_header(message: Message) -> dict[str, Any]:
+    """Return the texts and numbers of a message's header that can be read, each of them short."""
+    found: dict[str, Any] = {}
+    for record in message.content.config_records.values():
+        for name, value in record.items():
+            if isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST_NAME):
+                found[name] = value
+    return found
+
+
+def check_tensor_size(content: RecordDict, site: DeployedSite) -> None:
+    """Refuse more bytes than the largest model that was approved, before they are copied."""
+    tensors, _ = message_bytes(content)
+    most = most_wire_bytes(site.approved, site.limits)
+    if tensors > most:
+        raise Refused("message-size", bytes=tensors, most=most)
+
+
 def _answer(
     site: DeployedSite,
+    guard: SiteGuard,
     activity: ActivityLog,
     question: str,
     header: Mapping[str, Any],
@@ -137,21 +204,29 @@ def _answer(
     if question == "describe":
         return site.describe(str(given["algorithm"]), given["settings"], given["rounds"])
     if question == "statistics":
-        return site.statistics(read_agreed_schema(given["schema"]), int(given["seed"]))
+        agreed, seed = read_agreed_schema(given["schema"]), int(given["seed"])
+        told = site.statistics(agreed, seed)
+        # One answer per run: statistics of two sets of columns or splits differ by single rows.
+        guard.question(question, agreed.model_dump_json(exclude={"notes"}), seed)
+        return told
     if question == "moments":
-        agreed = read_agreed_schema(given["schema"])
-        return site.moments(agreed, given["fitted"], int(given["seed"]), int(given["width"]))
+        agreed, seed, width = read_agreed_schema(given["schema"]), int(given["seed"]), int(given["width"])
+        found = site.moments(agreed, given["fitted"], seed, width)
+        guard.question(question, agreed.model_dump_json(exclude={"notes"}), json.dumps(given["fitted"]), seed, width)
+        return found
     if question == "measure":
         assignment = Assignment.model_validate(given["assignment"])
         models = [ModelState(**groups[group]) for group in sorted(groups, key=int)]
-        return site.evaluate(assignment, models)
+        metrics = site.evaluate(assignment, models)
+        guard.question(question, assignment.model_dump_json(exclude={"run"}), hash_states(models))
+        return metrics
     if question == "notice":
         kind = str(given["kind"])
         if kind not in NOTICES:
-            raise Refused("this site does not know that kind of notice")
+            raise Refused("notice")
         activity.add(kind, _with_cell(site, given))
         return True
-    raise Refused(f"this site's version does not know the question '{question}'")
+    raise Refused("question")
 
 
 def _with_cell(site: DeployedSite, given: Mapping[str, Any]) -> str:
@@ -161,5 +236,5 @@ def _with_cell(site: DeployedSite, given: Mapping[str, Any]) -> str:
     return f"{text} ({cell})" if cell else text
 
 
-def _one_line(text: object) -> str:
+def one_line(text: object) -> str:
     return " ".join(str(text).split())

@@ -14,22 +14,30 @@ from typing import Any
 from torch import Tensor
 
 from farfield import __version__
-from farfield.deployment.manifest.enforce import check_phase, check_proposal, check_seed_and_model
+from farfield.algorithms import parts
+from farfield.deployment.manifest.enforce import check_data, check_phase, check_proposal, check_seed_and_model
 from farfield.deployment.manifest.entries import DIAGNOSIS
 from farfield.deployment.manifest.manifest import Manifest
 from farfield.deployment.manifest.privacy_budget import Spent
 from farfield.deployment.schema.site_schema import AgreedSchema, read_agreed_schema
 from farfield.deployment.site.data import SiteData, open_site
+from farfield.deployment.site.limits import Limits
+from farfield.deployment.site.plausible_model import check_sound
+from farfield.deployment.site.plausible_preparation import check_preparation
 from farfield.deployment.site.site_file import read_site
+from farfield.deployment.site.sizes import check_model_size, check_schema_size
 from farfield.diagnose.site_moments import MOST_CLASSES, MOST_FEATURES, shared_projection, site_moments
 from farfield.errors import UserError
 from farfield.federation.client import Client, Rows
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.refusal import Refused
-from farfield.models import ModelState
+from farfield.models import ModelState, build_model
 from farfield.protocol.measurement import HeldOut
 from farfield.tasks.task import Domain, Fitted
 from farfield.tasks.user_data.fitted_preparation import read_fitted
+
+#: The phase of a client that only measures for the site itself: nothing of it leaves.
+REFERENCE = "reference"
 
 
 class DeployedSite:
@@ -43,6 +51,11 @@ class DeployedSite:
     @property
     def name(self) -> str:
         return self.data.site.name
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that were approved."""
+        return self.approved.limits
 
     # Questions before any training.
 
@@ -65,10 +78,12 @@ class DeployedSite:
         check_seed_and_model(self.approved, seed)
         preparation = agreed.preparation
         if preparation is None:
-            raise Refused(f"site '{self.name}': this data needs no statistics")
+            raise Refused("no-statistics")
+        check_schema_size(agreed)
         domain = self.data.domain(agreed)
         preparation.check(domain)
         training, _ = self.data.split(agreed, seed)
+        self._need_rows(len(training))
         return preparation.statistics(domain.x[training], domain.y[training])
 
     def moments(self, agreed: AgreedSchema, fitted: Any, seed: int, width: int) -> dict[str, Any]:
@@ -78,29 +93,39 @@ class DeployedSite:
         check_seed_and_model(self.approved, seed)
         if not 1 <= width <= MOST_FEATURES or len(agreed.classes) > MOST_CLASSES:
             raise Refused(
-                f"a diagnosis is of 1 to {MOST_FEATURES} features and at most {MOST_CLASSES} classes, and the server "
-                f"asks for {width} and {len(agreed.classes)}"
+                "diagnosis-size",
+                most=MOST_FEATURES,
+                most_classes=MOST_CLASSES,
+                features=width,
+                classes=len(agreed.classes),
             )
+        check_schema_size(agreed)
         domain = self.data.domain(agreed)
         training, _ = self.data.split(agreed, seed)
+        self._need_rows(len(training))
         x, y = domain.x[training], domain.y[training]
         if agreed.preparation is not None:
             numbers: Fitted = read_fitted(fitted)
+            check_preparation(agreed, numbers, x, y)
             x, y = numbers.apply(x), numbers.targets(y)
         try:
             return site_moments(shared_projection(x, width, seed), y.numpy(), len(agreed.classes))
         except UserError as error:  # it counts rows, and quotes none
-            raise Refused(f"site '{self.name}': {error}") from None
+            raise Refused("diagnosis") from error
 
     # The rounds: the protocol `Site` of federation.flower.node.
 
     def client(self, assignment: Assignment, name: str, *, round: int, phase: str, state: dict[str, Tensor]) -> Client:
         if name != self.name:
-            raise Refused(f"this is site '{self.name}', and the message is for '{name}'")
+            raise Refused("another-site")
         agreed, domain, _ = self._prepared(assignment)
         training, validation = self.data.split(agreed, assignment.seed)
+        if phase == "evaluate":
+            self._need_validation_rows(len(validation))
+        else:
+            self._need_rows(len(training))
         private = self.approved.settings.get("privacy", "none") != "none"
-        if private:
+        if private and phase != REFERENCE:
             self._spend(phase, round, len(training))
         rows = {domain.name: domain}
         return Client(
@@ -113,20 +138,22 @@ class DeployedSite:
             round=round,
             phase=phase,
             state=state,
-            augment=str(assignment.data.get("augment", "none")),
+            augment=self.approved.augment,
             secure_noise=private,
         )
 
     def _spend(self, phase: str, round: int, rows: int) -> None:
         if self.spent is None:
-            raise Refused(f"site '{self.name}' has no place to count what leaves with noise")
+            raise Refused("privacy-count")
         self.spent.spend(self.approved, phase, round, rows)
 
     def allow(self, assignment: Assignment, phase: str, round: int) -> None:
         self._need_training_role()
         self._need_approved_seed_and_model(assignment)
+        check_data(self.approved, assignment.data)
         if not 1 <= round <= assignment.rounds:
-            raise Refused(f"the server asks for round {round} of {assignment.rounds}")
+            raise Refused("round", asked=round, rounds=assignment.rounds)
+        self._need_sizes(assignment)
         check_phase(
             self.approved,
             algorithm=assignment.algorithm,
@@ -142,8 +169,16 @@ class DeployedSite:
         self._need_approved_algorithm(assignment.algorithm)
         self._need_approved_seed_and_model(assignment)
         if self.data.site.role != "evaluate":
-            raise Refused(f"site '{self.name}' trains, and does not measure on all of its rows")
+            raise Refused("does-not-measure")
         self._need_approved_exchange("evaluation")
+        if len(models) != 1:
+            raise Refused("cannot-do")
+        check_data(self.approved, assignment.data)
+        self._need_sizes(assignment)
+        self._need_validation_rows(self.data.n)
+        layout = build_model(assignment.model, assignment.seed).layout
+        for model in models:
+            check_sound(model, layout)
         agreed, domain, fitted = self._prepared(assignment, scale_label=False)
         outputs = (lambda given: given) if fitted is None else fitted.outputs
         return HeldOut(domain, agreed.kind, assignment.model, outputs).measure(models)
@@ -154,27 +189,45 @@ class DeployedSite:
         if agreed.preparation is None:
             return agreed, domain, None
         fitted: Fitted = read_fitted(assignment.data.get("fitted"))
+        if self.data.site.role != "evaluate":
+            training, _ = self.data.split(agreed, assignment.seed)
+            check_preparation(agreed, fitted, domain.x[training], domain.y[training])
         # Training uses the scaled labels; metrics are in the labels' own units.
         y = fitted.targets(domain.y) if scale_label else domain.y
         return agreed, replace(domain, x=fitted.apply(domain.x), y=y), fitted
 
+    def _need_sizes(self, assignment: Assignment) -> None:
+        """Refuse sizes that the approval and the agreed schema do not give, before anything of that size is made."""
+        agreed = read_agreed_schema(assignment.data.get("schema"))
+        check_schema_size(agreed)
+        check_model_size(assignment.model, agreed, self.data.schema, self.approved, self.limits)
+
+    def _need_rows(self, rows: int) -> None:
+        if rows < self.limits.rows:
+            raise Refused("few-rows", rows=rows, least=self.limits.rows)
+
+    def _need_validation_rows(self, rows: int) -> None:
+        if rows < self.limits.validation_rows:
+            raise Refused("few-validation-rows", rows=rows, least=self.limits.validation_rows)
+
     def _need_approved_algorithm(self, algorithm: str) -> None:
         if algorithm != self.approved.algorithm:
-            raise Refused(
-                f"site '{self.name}' has approved '{self.approved.algorithm}', and the server asks for '{algorithm}'"
-            )
+            raise Refused("algorithm", approved=self.approved.algorithm)
 
     def _need_approved_seed_and_model(self, assignment: Assignment) -> None:
         """Refuse another seed, which decides which rows train, and another model, which decides what is computed."""
         check_seed_and_model(self.approved, assignment.seed, assignment.model.model_dump(mode="json"))
+        method, _ = parts(self.approved.algorithm)
+        if assignment.model.representation != method.model_for(assignment.model).representation:
+            raise Refused("model", key="representation")
 
     def _need_approved_exchange(self, exchange: str) -> None:
         if not any(entry.exchange == exchange for entry in self.approved.entries):
-            raise Refused(f"site '{self.name}' has not approved the exchange '{exchange}'")
+            raise Refused("exchange", exchange=exchange)
 
     def _need_training_role(self) -> None:
         if self.data.site.role == "evaluate":
-            raise Refused(f"site '{self.name}' only evaluates and takes part in no training")
+            raise Refused("only-evaluates")
 
 
 def open_deployed_site(site_file: Path, approved: Manifest) -> DeployedSite:

@@ -12,6 +12,7 @@ role = "train"              # or "evaluate": never trains, is only measured
 # in place of data: a domain of a registered task, from this machine's data folder
 # task = "rotated-digits"
 # domain = "30"
+[limits]                    # see `limits`: runs, rows, update_rows, validation_rows, model_change, parameters
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from farfield.deployment.site.limits import Limits
 from farfield.errors import UserError
 from farfield.tasks.clients.validation import OFFICIAL
 
@@ -72,6 +74,8 @@ class SiteFile(BaseModel):
     role: Literal["train", "evaluate"] = "train"
     #: A folder with the public keys of the sites with which this one takes part in secure sums; see `peer_keys`.
     peers: str | None = None
+    #: What the operator limits whatever a server asks.
+    limits: Limits = Limits()
 
     @property
     def data_path(self) -> Path:
@@ -112,6 +116,8 @@ def read_site(path: Path | str) -> SiteFile:
 def _misread(path: Path, error: ValidationError) -> SiteFileError:
     first = error.errors()[0]
     key = str(first["loc"][0])
+    if key == "limits":
+        return SiteFileError(f"'{path}', {_about_limits(first)}")
     if first["type"] == "extra_forbidden":
         keys = [known for known in SiteFile.model_fields if known != "path"]
         near = difflib.get_close_matches(key, keys, n=1)
@@ -123,6 +129,18 @@ def _misread(path: Path, error: ValidationError) -> SiteFileError:
         return SiteFileError(f"'{path}', key 'role': there is no role {first['input']!r}; it is 'train' or 'evaluate'")
     problem = first["msg"].removeprefix("Value error, ")
     return SiteFileError(f"'{path}', key '{key}': {problem[0].lower()}{problem[1:]}")
+
+
+def _about_limits(first: Any) -> str:
+    known = list(Limits.model_fields)
+    if len(first["loc"]) < 2:
+        return f"key 'limits': this is a table, [limits], with {', '.join(known)}"
+    name = str(first["loc"][1])
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
+        return f"key 'limits': there is no limit '{name}'; {hint}"
+    return f"key 'limits.{name}': {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
 def _check_together(site: SiteFile) -> None:

@@ -28,6 +28,7 @@ from farfield.deployment.flower.processes import (
     is_loopback,
     wait_for_port,
 )
+from farfield.deployment.flower.supernode import MOST_VARIABLE
 from farfield.deployment.site import worker_process as site_process
 from farfield.errors import UserError
 from farfield.records.atomic import write_json
@@ -163,10 +164,20 @@ def join(
             _until_ready(rows, activity, show)
             port = free_port()
             command = _supernode(federation, credentials, port, secret)
-            with _SuperNode(command, folder / "node.log", env, stay) as node:
+            limited = {**env, MOST_VARIABLE: str(_most_bytes(folder))}
+            with _SuperNode(command, folder / "node.log", limited, stay) as node:
                 wait_for_port("127.0.0.1", port, node)
                 write_json(runtime, {"address": f"127.0.0.1:{port}"})
                 _watch(federation, node, rows, activity, show, stay)
+
+
+def _most_bytes(folder: Path) -> int:
+    """Return the most bytes of one message of the server, by what was approved."""
+    from farfield.deployment.manifest.approval import load_approval
+    from farfield.deployment.site.sizes import most_wire_bytes
+
+    approved = load_approval(folder)
+    return most_wire_bytes(approved, approved.limits)
 
 
 class _SuperNode(Process):

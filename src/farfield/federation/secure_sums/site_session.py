@@ -87,7 +87,7 @@ class SiteSums:
             try:
                 sealed[name] = seal(ours["seal"], members[name].seal, about, self.name, name, key_share + seed_share)
             except ValueError:
-                raise Refused(f"the public key of '{name}' is not valid") from None
+                raise Refused("sum-key", site=name) from None
         session |= {
             "stage": _SHARED,
             "seed": seed.hex(),
@@ -98,12 +98,12 @@ class SiteSums:
 
     def _check_members(self, session: Mapping[str, Any], sum_id: str, members: Mapping[str, PublicKeys]) -> None:
         if not self._least <= len(members) <= MOST_CLIENTS:
-            raise Refused(f"a secure sum is over {self._least} to {MOST_CLIENTS} sites, not {len(members)}")
+            raise Refused("sum-sites", least=self._least, most=MOST_CLIENTS, sites=len(members))
         own = b"".join(public_key(bytes.fromhex(session[name])) for name in ("seal", "mask"))
         if self.name not in members or members[self.name].both != own:
-            raise Refused(f"the keys of site '{self.name}' are not the ones that it sent")
+            raise Refused("sum-own-keys")
         if len({part for keys in members.values() for part in (keys.seal, keys.mask)}) != 2 * len(members):
-            raise Refused("two sites of a secure sum have the same key")
+            raise Refused("sum-same-key")
         if self._identity is None:
             return
         for name, keys in members.items():
@@ -111,9 +111,9 @@ class SiteSums:
                 continue
             check = self._identity.known.get(name)
             if check is None:
-                raise Refused(f"site '{self.name}' does not know the key of '{name}'")
+                raise Refused("sum-unknown-key", site=name)
             if not check(signed_message(sum_id, name, keys), keys.signature):
-                raise Refused(f"the keys that came as those of '{name}' are not signed by it")
+                raise Refused("sum-unsigned", site=name)
 
     def accept(self, sum_id: str, question: str, sealed: Mapping[str, bytes]) -> None:
         """Take the shares that others sealed for this site, before its rows are used. `question` is a digest."""
@@ -121,22 +121,20 @@ class SiteSums:
         members = _members(session)
         contributors = {self.name, *sealed}
         if self.name in sealed or not contributors <= set(members):
-            raise Refused("shares came from a site that is not in this secure sum")
-        self._need(len(contributors), len(members), "sent shares")
+            raise Refused("sum-stranger")
+        self._need(len(contributors), len(members))
         before = self.record["answered"].get(session["key"])
         if before is not None and [question, digest(contributors)] != [before["question"], before["contributors"]]:
-            raise Refused(
-                f"site '{self.name}' has answered another question, or one for other sites, in {_words(session['key'])}"
-            )
+            raise Refused("sum-answered", **_round_and_phase(session["key"]))
         received = {self.name: session["own"]}
         for name, box in sealed.items():
             ours = bytes.fromhex(session["seal"])
             try:
                 opened = unseal(ours, members[name].seal, session["context"], name, self.name, box)
             except (BadSeal, ValueError):
-                raise Refused(f"the shares from '{name}' were altered, or are for another secure sum") from None
+                raise Refused("sum-altered", site=name) from None
             if len(opened) != 2 * SHARE_BYTES:
-                raise Refused(f"the shares from '{name}' have {len(opened)} bytes, not {2 * SHARE_BYTES}")
+                raise Refused("sum-altered", site=name)
             received[name] = opened.hex()
         session |= {"stage": _ACCEPTED, "question": question, "received": received}
 
@@ -151,7 +149,7 @@ class SiteSums:
                 try:
                     total += pair_mask(ours, members[name].mask, about, self.name, name, count)
                 except ValueError:
-                    raise Refused(f"the public key of '{name}' is not valid") from None
+                    raise Refused("sum-key", site=name) from None
         session["stage"] = _MASKED
         self.record["answered"].setdefault(
             session["key"],
@@ -163,7 +161,7 @@ class SiteSums:
         """Return this site's signature of the list of sites whose integers have arrived; it signs one list."""
         session = self._at(sum_id, _MASKED)
         if self._identity is None:
-            raise Refused(f"site '{self.name}' does not know its peers' keys, and signs nothing")
+            raise Refused("sum-no-peers")
         session |= {"stage": _AGREED, "survivors": sorted(self._checked(session, survivors))}
         return self._identity.sign(survivors_message(session["context"], survivors))
 
@@ -171,15 +169,12 @@ class SiteSums:
         self, identity: Identity, session: Mapping[str, Any], staying: set[str], signatures: Mapping[str, bytes]
     ) -> None:
         if session["survivors"] != sorted(staying):
-            raise Refused(f"site '{self.name}' has signed another list of sites whose integers have arrived")
+            raise Refused("sum-signed-otherwise")
         message = survivors_message(session["context"], staying)
         signed = {name for name in staying & signatures.keys() & identity.known.keys() if name != self.name}
         agreed = 1 + sum(identity.known[name](message, signatures[name]) for name in signed)
         if agreed < threshold(len(session["members"])):
-            raise Refused(
-                f"{agreed} sites have signed this list of sites whose integers have arrived, and "
-                f"{threshold(len(session['members']))} are needed"
-            )
+            raise Refused("sum-signatures", signed=agreed, needed=threshold(len(session["members"])))
 
     def unmask(
         self, sum_id: str, survivors: Collection[str], signatures: Mapping[str, bytes] | None = None
@@ -203,32 +198,32 @@ class SiteSums:
         """Return the sites whose integers have arrived, if the list can be one of this sum."""
         staying, contributors = set(survivors), set(session["received"])
         if len(staying) != len(survivors) or not staying <= contributors or self.name not in staying:
-            raise Refused("the list of sites whose integers have arrived is not of this secure sum")
-        self._need(len(staying), len(session["members"]), "are left")
+            raise Refused("sum-survivors")
+        self._need(len(staying), len(session["members"]))
         answered = self.record["answered"][session["key"]]
         if answered["survivors"] not in ("", digest(staying)):
-            raise Refused(f"site '{self.name}' has helped with the sum over other sites in {_words(session['key'])}")
+            raise Refused("sum-helped", **_round_and_phase(session["key"]))
         return staying
 
     def _at(self, sum_id: str, stage: str) -> dict[str, Any]:
         session: dict[str, Any] | None = self.record.get("open")
         if session is None or session["id"] != sum_id or session["stage"] != stage:
-            raise Refused("this is not the next exchange of the secure sum that is under way; begin a new one")
+            raise Refused("sum-order")
         return session
 
-    def _need(self, there: int, members: int, what: str) -> None:
+    def _need(self, there: int, members: int) -> None:
         needed = max(self._least, threshold(members))
         if there < needed:
-            raise Refused(f"{there} of {members} sites {what}, and a secure sum needs {needed}")
+            raise Refused("sum-few", there=there, sites=members, needed=needed)
 
 
 def _members(session: Mapping[str, Any]) -> dict[str, PublicKeys]:
     return {name: PublicKeys.read(bytes.fromhex(both)) for name, both in session["members"].items()}
 
 
-def _words(key: str) -> str:
+def _round_and_phase(key: str) -> dict[str, str]:
     round, _, phase = key.partition("/")
-    return f"round {round}, phase '{phase}'"
+    return {"round": round, "phase": phase}
 
 
 def as_unsigned(integers: Any) -> Integers:

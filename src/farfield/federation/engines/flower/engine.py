@@ -24,6 +24,7 @@ from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.execution import Outcome
 from farfield.federation.federation import Event, QuorumMissed
 from farfield.federation.phase import Named
+from farfield.federation.refusal import readable
 from farfield.federation.reply_checks import fault, state_fault
 from farfield.federation.secure_sums.server_session import SumFailed
 from farfield.models import Layout, ModelState
@@ -208,7 +209,7 @@ class FlowerFederation(Engine):
             differing = [name for name, value in expected.items() if header.get(name) != value]
             if differing:
                 raise BadMessage(f"it answers another message: {differing[0]} is {header.get(differing[0])!r}")
-            problem = str(header["problem"])[:LONGEST_TEXT] or None
+            problem = readable(str(header["problem"])[:LONGEST_TEXT]) or None
             values = groups.get("values", {})
             # The node has checked this too, but a server does not rely on it.
             found = stage.fault(values) if stage is not None else fault(values, self._sends, self._layout)

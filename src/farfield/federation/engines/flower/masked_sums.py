@@ -216,7 +216,7 @@ class NodeSums:
             sum_id, exchange = str(about["id"]), about["exchange"]
             given = groups.get(SUM, {})
         except (KeyError, TypeError, ValueError, RecursionError):
-            raise Refused("this site sends its numbers only in a secure sum, and the message is of none") from None
+            raise Refused("sum-only") from None
         answer: dict[str, Tensor] | None = None
         if exchange == ADVERTISE:
             keys = self._sums.advertise(sum_id, f"{int(header['round'])}/{header['phase']}")
@@ -228,7 +228,7 @@ class NodeSums:
             senders = [name for name in _names(about.get("contributors")) if name != self._name]
             boxes = _rows(given["sealed"])
             if len(boxes) != len(senders) or len(set(senders)) != len(senders):
-                raise Refused("the shares in the message are not those of the sites that it names")
+                raise Refused("sum-message", part="shares")
             self._sums.accept(sum_id, _digest(header, groups), dict(zip(senders, boxes, strict=True)))
         elif exchange == AGREE:
             answer = {"signature": _tensor(self._sums.agree(sum_id, _names(about.get("survivors"))))}
@@ -237,7 +237,7 @@ class NodeSums:
             shares = self._sums.unmask(sum_id, _names(about.get("survivors")), signatures)
             answer = {"shares": _bytes_of(shares)}
         else:
-            raise Refused("this site's version does not know that exchange of a secure sum")
+            raise Refused("sum-exchange")
         self._store.save(self._run, self._sums.record)
         return answer
 
@@ -274,26 +274,26 @@ def _digest(header: Mapping[str, Any], groups: Mapping[str, Named]) -> str:
 
 def _names(listed: Any) -> list[str]:
     if not isinstance(listed, list) or len(listed) > MOST_CLIENTS or not all(isinstance(name, str) for name in listed):
-        raise Refused("the message has no list of sites")
+        raise Refused("sum-message", part="sites")
     return listed
 
 
 def _signatures(signed: Any) -> dict[str, bytes]:
     if not isinstance(signed, dict) or len(signed) > MOST_CLIENTS:
-        raise Refused("the message has no list of signatures")
+        raise Refused("sum-message", part="signatures")
     try:
         return {str(name): bytes.fromhex(signature) for name, signature in signed.items()}
     except (TypeError, ValueError):
-        raise Refused("the message has signatures that cannot be read") from None
+        raise Refused("sum-message", part="signatures") from None
 
 
 def _listed(members: Any) -> dict[str, PublicKeys]:
     if not isinstance(members, dict) or len(members) > MOST_CLIENTS:
-        raise Refused("the message has no list of sites with their keys")
+        raise Refused("sum-message", part="keys")
     try:
         return {str(name): PublicKeys.read(*(bytes.fromhex(part) for part in both)) for name, both in members.items()}
     except (TypeError, ValueError):
-        raise Refused("the message has keys that cannot be read") from None
+        raise Refused("sum-message", part="keys") from None
 
 
 def _tensor(data: bytes) -> Tensor:
@@ -308,5 +308,5 @@ def _bytes_of(named: Mapping[str, bytes]) -> Tensor:
 
 def _rows(tensor: Any) -> list[bytes]:
     if not isinstance(tensor, Tensor) or tensor.dtype != torch.uint8 or tensor.dim() != 2:
-        raise Refused("the shares in the message cannot be read")
+        raise Refused("sum-message", part="shares")
     return [row.tobytes() for row in tensor.numpy()]

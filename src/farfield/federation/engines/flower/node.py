@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -43,6 +44,33 @@ class Site(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a message asks of a client, with everything that the answer depends on."""
+
+    assignment: Assignment
+    phase: str
+    round: int
+    algorithm: Any
+    model: Model
+    broadcast: ModelState
+    shared: Mapping[str, Any]
+    client: Client
+
+
+class Guard:
+    """What a node checks before it answers a question and before the answer leaves. Here: nothing, for a simulation."""
+
+    #: Whether the client's state may come and go with the messages.
+    state_travels = True
+
+    def before(self, question: Question) -> None:
+        """Raise `Refused` if the question must not be answered."""
+
+    def after(self, question: Question, outcome: Outcome) -> None:
+        """Raise `Refused` if the answer must not leave."""
+
+
 class MethodCache:
     """The algorithm and the model of the last run, built once and used for all messages of that run."""
 
@@ -67,17 +95,22 @@ def run_requested_phase(
     methods: MethodCache,
     held: SiteState,
     open_sums: OpenSums | None = None,
+    guard: Guard | None = None,
 ) -> Outcome:
     """Run the phase that a message asks for, and stage what it leaves behind in `held`, unless the state travels.
 
     With `open_sums`, a phase that is for a secure sum is answered by the exchanges of one, and never otherwise.
     Never raises for what a client or a server did wrong: the outcome says it.
     """
+    guard = guard or Guard()
     started = time.perf_counter()
     name = str(header.get("client", ""))
     try:
         assignment = Assignment.model_validate_json(str(header["assignment"]))
         phase, round, attempt = str(header["phase"]), int(header["round"]), str(header["attempt"])
+        travelling = bool(header["travelling"])
+        if (travelling or groups.get("state")) and not guard.state_travels:
+            raise Refused("travelling")
         site.allow(assignment, phase, round)  # before anything that the server names is built
         algorithm, model = methods.get(assignment)
         sums = None
@@ -87,14 +120,17 @@ def run_requested_phase(
             answer = sums.before_phase(header, groups)
             if answer is not None:
                 return Outcome(client=-1, domain="", values=answer, seconds=time.perf_counter() - started)
-        travelling = bool(header["travelling"])
         skipped = frozenset(int(number) for number in header["skipped"])
         accepted = str(header.get("accepted", ""))
         state = dict(groups["state"]) if travelling else held.start_phase(round, attempt, skipped, accepted)
         client = site.client(assignment, name, round=round, phase=phase, state=state)
         with one_thread(), torch.random.fork_rng(devices=[]):
             broadcast = ModelState(**groups["model"])
+            question = Question(assignment, phase, round, algorithm, model, broadcast, groups["shared"], client)
+            guard.before(question)
             outcome = run_phase(algorithm, phase, model, broadcast, client, groups["shared"])
+        if outcome.problem is None:
+            guard.after(question, outcome)
         if outcome.problem is None and sums is not None:
             sends = declared_sends(getattr(algorithm, phase))
             outcome.values = sums.masked(header, outcome.values, sends, model.layout)
@@ -105,6 +141,6 @@ def run_requested_phase(
     except (UserError, KeyError, TypeError, ValueError) as error:
         spent = time.perf_counter() - started
         if isinstance(error, Refused):
-            return Outcome(client=-1, domain="", problem=str(error), seconds=spent)
+            return Outcome(client=-1, domain="", problem=error.wire, seconds=spent)
         problem = str(error) if isinstance(error, UserError) else f"the message cannot be read: {error!r}"
         return Outcome(client=-1, domain="", problem=problem, detail=traceback.format_exc(), seconds=spent)

@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import Message
 
 from farfield.federation.client_state import SiteState
-from farfield.federation.engines.flower.node import MethodCache, OpenSums, Site, run_requested_phase
+from farfield.federation.engines.flower.node import Guard, MethodCache, OpenSums, Site, run_requested_phase
 from farfield.federation.engines.flower.packing import pack, packed_bytes, unpack
 from farfield.federation.execution import Outcome
 
@@ -21,6 +21,9 @@ class Responder:
     and the server may know everything about a failure.
     """
 
+    #: What is checked before an answer is made, and before it leaves.
+    guard: Guard = Guard()
+
     def __init__(self, site: Site, methods: MethodCache) -> None:
         self._site, self._methods = site, methods
 
@@ -31,7 +34,7 @@ class Responder:
         """Return the reply to a message. Raises BadMessage for an unreadable one, which Flower makes an error reply."""
         header, groups = unpack(message.content)
         with self.held_state(str(header.get("run", ""))) as held:
-            outcome = run_requested_phase(header, groups, self._site, self._methods, held, self.open_sums)
+            outcome = run_requested_phase(header, groups, self._site, self._methods, held, self.open_sums, self.guard)
         sent = self.disclosed(outcome)
         content = pack(_reply_header(header, sent), {"values": sent.values, "state": sent.state})
         self.record(header, outcome, packed_bytes(content))

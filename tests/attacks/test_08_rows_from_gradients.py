@@ -1,0 +1,198 @@
+"""A malicious server gets no row back with approved messages: one question per round, and only plausible models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+from farfield.deployment.site.guard import SiteGuard
+from farfield.deployment.site.ledger import Ledger
+from farfield.deployment.site.plausible_model import allowed_change
+from farfield.federation.engines.flower.node import Guard
+from studies.reconstruction import Allowed, Victim, attack, crafted, write_hospitals
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path) -> Path:
+    write_hospitals(tmp_path, made_up=True)
+    return tmp_path
+
+
+def test_without_a_guard_the_attack_gets_the_rows(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack works; what stops it is the guard."""
+    monkeypatch.setattr(SiteGuard, "before", Guard.before)
+    monkeypatch.setattr(SiteGuard, "after", Guard.after)
+    loot = attack(Victim(hospitals), "repeats", questions=12)
+    assert int(loot.found.sum()) > 40, "of 54"
+
+
+@pytest.mark.parametrize("way", ["repeats", "runs", "rounds", "patient", "few-units"])
+def test_the_guard_leaves_nothing_to_the_attack(hospitals: Path, way: str) -> None:
+    loot = attack(Victim(hospitals), way, questions=10)
+    assert int(loot.found.sum()) == 0
+
+
+def test_the_bound_is_what_stops_a_server_that_sticks_to_the_rounds(hospitals: Path) -> None:
+    loose = Victim(hospitals, limits={"limits": {"model_change": 30.0}})
+    assert int(attack(loose, "rounds", questions=10).found.sum()) > 30
+
+
+def ask(victim: Victim, parameters: torch.Tensor, round: int = 1, run: str = "run") -> str:
+    """Return the refusal of a question of phase 'head_gradient'; empty if it is answered."""
+    before = len(victim.refused)
+    answer = victim.ask("head_gradient", parameters, round, run)
+    assert bool(answer) == (len(victim.refused) == before)
+    return "" if answer else victim.refused[-1]
+
+
+def nudged(victim: Victim, size: float) -> torch.Tensor:
+    return victim.model.vector + size
+
+
+def test_a_second_question_is_refused_and_the_same_one_answered_again_with_the_same_answer(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    first = victim.model.vector
+    one, again = (victim.ask("head_gradient", first) for _ in range(2))
+    assert torch.equal(one["gradient"], again["gradient"])
+    assert "another question for phase 'head_gradient' of round 1" in ask(victim, nudged(victim, 1e-6))
+    target = one["gradient"]
+    trained, repeated = (victim.ask("train", first, target=target) for _ in range(2))
+    assert torch.equal(trained["update"], repeated["update"])
+    assert victim.ask("train", first, target=target * 0.5) == {}
+    assert "another question for phase 'train'" in victim.refused[-1]
+
+
+def test_the_ledger_outlives_the_sites_process(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    assert ask(victim, victim.model.vector) == ""
+    back = Victim(hospitals)
+    assert "another question" in ask(back, nudged(back, 1e-6))
+    assert ask(back, back.model.vector) == ""
+
+
+def test_a_new_name_of_a_run_is_a_new_run_and_needs_the_operator(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    assert ask(victim, victim.model.vector, run="a") == ""
+    assert "takes part in 1 runs" in ask(victim, victim.model.vector, run="b")
+    Ledger(victim.state).allow_another_run()
+    assert ask(victim, victim.model.vector, run="b") == ""
+    assert "takes part in 2 runs" in ask(victim, victim.model.vector, run="c")
+    assert ask(victim, victim.model.vector, run="a") == "", "the earlier run goes on"
+
+
+def test_the_first_model_is_that_of_the_seed(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    assert "not the one that the approved seed makes" in ask(victim, crafted(victim, 0))
+    assert "not the one that the approved seed makes" in ask(victim, nudged(victim, 1e-3))
+    assert ask(victim, nudged(victim, 1e-7)) == "", "another machine's last digits"
+
+
+def test_a_model_that_jumps_is_refused_and_the_refusal_says_the_way_out(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    assert ask(victim, victim.model.vector) == ""
+    why = ask(victim, crafted(victim, 0), round=2)
+    assert "limits.model_change = " in why
+    needed = int(why.split("limits.model_change = ")[1].split()[0])
+    wider = Victim(hospitals, limits={"limits": {"model_change": float(needed)}})
+    assert ask(wider, crafted(victim, 0), round=2) == ""
+
+
+def test_a_refused_question_does_not_use_up_the_round(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    assert ask(victim, crafted(victim, 0)) != ""
+    assert ask(victim, victim.model.vector) == ""
+
+
+def test_a_damaged_ledger_answers_nothing_more(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    assert ask(victim, victim.model.vector) == ""
+    path = victim.state / "ledger.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0][:20], *lines[1:]]) + "\n")
+    assert "cannot be read" in ask(victim, victim.model.vector)
+
+
+def test_a_line_that_a_kill_has_cut_is_no_damage(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    assert ask(victim, victim.model.vector) == ""
+    path = victim.state / "ledger.jsonl"
+    path.write_text(path.read_text() + '{"kind": "pha')
+    assert ask(victim, victim.model.vector) == ""
+
+
+def test_the_ledger_says_what_was_asked_and_answered(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    victim.ask("head_gradient", victim.model.vector)
+    rows = [json.loads(line) for line in (victim.state / "ledger.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["run", "phase", "answer"]
+    assert (rows[1]["run"], rows[1]["round"], rows[1]["phase"]) == ("run", 1, "head_gradient")
+    assert len(rows[2]["answer"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"), [({"rows": 60}, "54 training rows"), ({"update_rows": 60}, "the update would be of 54 rows")]
+)
+def test_too_few_rows_send_nothing(hospitals: Path, limit: dict[str, int], why: str) -> None:
+    victim = Victim(hospitals, limits={"limits": limit})
+    victim.ask("head_gradient", victim.model.vector)
+    assert why in victim.refused[-1]
+
+
+def test_an_update_of_few_rows_is_not_sent_whatever_the_settings_are(hospitals: Path) -> None:
+    """One step of two rows is an update of two rows, although the site has 54."""
+    victim = Victim(hospitals, settings={"batch_size": 2, "local_steps": 1})
+    told = victim.ask("head_gradient", victim.model.vector)
+    assert victim.ask("train", victim.model.vector, target=told["gradient"]) == {}
+    assert "the update would be of 2 rows, and this site's operator asks for at least 8" in victim.refused[-1]
+
+
+def test_validation_figures_of_few_rows_are_not_sent(hospitals: Path) -> None:
+    victim = Victim(hospitals, limits={"limits": {"validation_rows": 7}})
+    assert victim.ask("evaluate", victim.model.vector) == {}
+    assert "6 validation rows" in victim.refused[-1]
+
+
+def test_a_preparation_that_stretches_or_hides_columns_is_refused(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    honest = victim.fitted.to_json()
+    for change in (
+        {"scale": 1e-3},
+        {"mean": 1e4},
+        {"live": [False] * len(honest["columns"][0]["live"])},
+    ):
+        content = json.loads(json.dumps(honest))
+        content["columns"][0] |= change
+        victim.fitted = type(victim.fitted).from_json(content)  # type: ignore[attr-defined]
+        assert "preparation of the columns" in ask(victim, victim.model.vector), change
+    victim.fitted = type(victim.fitted).from_json(honest)  # type: ignore[attr-defined]
+    assert ask(victim, victim.model.vector) == ""
+
+
+def test_shared_values_are_those_that_the_method_declares_and_not_too_long(hospitals: Path) -> None:
+    victim = Victim(hospitals)
+    told = victim.ask("head_gradient", victim.model.vector)
+    weights = torch.tensor([0.0, 1.0])
+    assert victim.ask("train", victim.model.vector, target=told["gradient"], class_weights=weights) == {}
+    assert "'class_weights' with phase 'train', which fediir does not take" in victim.refused[-1]
+    for bad in (told["gradient"] * 1e6, told["gradient"] * float("nan"), told["gradient"][:3]):
+        assert victim.ask("train", victim.model.vector, target=bad) == {}
+        assert "'target' is not finite" in victim.refused[-1]
+    assert "update" in victim.ask("train", victim.model.vector, target=told["gradient"])
+
+
+def test_a_site_that_missed_rounds_accepts_the_change_of_as_many(hospitals: Path) -> None:
+    """The bound grows with the rounds in between, so that a site that was away can come back."""
+    victim = Victim(hospitals)
+    direction = torch.randn(len(victim.model.vector), generator=torch.Generator().manual_seed(0))
+    far = victim.model.vector + direction / direction.norm() * allowed(victim, 4)
+    assert "the approved method can change it" in ask(victim, far, round=2)
+    assert ask(victim, far, round=6) == ""
+
+
+def allowed(victim: Victim, rounds: int) -> float:
+    """Return the change that the site accepts after so many rounds."""
+    return allowed_change(rounds, Allowed(victim).per_round, victim.site.limits.model_change)
