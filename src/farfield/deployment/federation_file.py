@@ -100,7 +100,8 @@ def _with_bound(settings: Any) -> Any:
     settings = _flat(settings)
     if not isinstance(settings, dict):
         return settings
-    given = settings.get("bound", BOUND)
+    # A secure sum shows the server no single update that it could cut.
+    given = settings.get("bound", None if settings.get("secure_sums") else BOUND)
     return {**settings, "bound": None if isinstance(given, str) and given.lower() == "none" else given}
 
 

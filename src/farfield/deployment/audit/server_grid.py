@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from farfield.deployment.audit.content import about, describe
 from farfield.deployment.audit.log import AuditLog
+from farfield.deployment.server.bounded_grid import BoundedGrid
 
 #: Messages without a reply whose subject is remembered.
 MOST_AWAITED = 10_000
@@ -18,7 +19,7 @@ MOST_AWAITED = 10_000
 class AuditedGrid:
     """Flower's Grid with a log. `names` are the names of nodes, as far as they are known by their keys."""
 
-    def __init__(self, grid: Grid, log: AuditLog, names: Mapping[int, str]) -> None:
+    def __init__(self, grid: Grid | BoundedGrid, log: AuditLog, names: Mapping[int, str]) -> None:
         self._grid, self._log, self._names = grid, log, dict(names)
         #: By message what is awaited: an error in place of a reply does not say what it is about.
         self._asked: dict[str, dict[str, Any]] = {}
