@@ -200,7 +200,7 @@ def length_ratios(task: str, method: str, rounds: int) -> list[tuple[str, int, f
     LocalFederation._bound = look  # type: ignore[method-assign]
     try:
         with TemporaryDirectory() as folder:
-            bench(task, [method], seeds=1, rounds=rounds, out=Path(folder) / "bench", parallel=1)
+            bench(task, [method], seeds=1, rounds=rounds, out=Path(folder) / "bench", parallel=1, references=False)
     finally:
         LocalFederation._bound = kept  # type: ignore[method-assign]
     return [(name, len(found), max(found)) for name, found in ratios.items()]
