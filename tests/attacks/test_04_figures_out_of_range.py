@@ -123,6 +123,13 @@ def test_a_count_of_gradients_weighs_in_fediirs_mean_and_is_checked(tmp_path: Pa
     assert dropped["message"] == "'batches' is 1e+06, and it can be 1 to 1"
 
 
+def test_fedloes_tuning_rows_are_as_many_as_were_set_aside(tmp_path: Path) -> None:
+    more = {"predictions": torch.zeros(500, 4, 3), "labels": torch.zeros(500, dtype=torch.int64)}
+    run = served(tmp_path, reply=says("predict_tuning", **more), algorithm="fedloe-erm", rounds=2)
+    (dropped,) = run.events("reply-dropped")
+    assert dropped["message"] == "'predictions' has 500 rows, and 3 of its 27 training rows are for tuning"
+
+
 METRICS: dict[str, tuple[Any, str]] = {
     "NaN": ({"accuracy": math.nan}, "its 'accuracy' is not a finite number"),
     "1e308": ({"loss": 1e308}, "its 'loss' is 1e+308, and it lies between 0 and 1e+30"),

@@ -196,6 +196,15 @@ class FedLOE(FedAvg):
         # As many steps as on all rows, each of at most a full batch.
         return max(steps, by_steps[0]), max(2 * examples, by_steps[1])
 
+    def implausible(self, phase: str, values: Named, samples: int, validation: int | None) -> str | None:
+        if phase == "predict_tuning":
+            rows = {name: len(torch.as_tensor(values[name])) for name in ("predictions", "labels")}
+            wanted = max(1, round(self.params.tuning * samples))
+            wrong = next((name for name, count in rows.items() if count != wanted), None)
+            if wrong is not None:
+                return f"'{wrong}' has {rows[wrong]} rows, and {wanted} of its {samples} training rows are for tuning"
+        return super().implausible(phase, values, samples, validation)
+
     @phase(
         head=Sends("head", "the client's own head, trained on its rows with the featurizer frozen", bounded=1),
         loss=Sends(SCALAR, "mean training loss over the head's steps"),
