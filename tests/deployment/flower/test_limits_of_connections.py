@@ -3,28 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
+from farfield.deployment.credentials.create import make_authority, make_server_certificate
 from farfield.deployment.flower import bounded_body, hurried_protocol
 from farfield.deployment.flower.bounded_body import Gone, TooLarge, TooSlow, read_body
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Answer a GET, and refuse a POST without reading it, as the gate does."""
     if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        status, more = (200, []) if scope["method"] == "GET" else (413, [(b"connection", b"close")])
+        headers = [(b"content-length", b"2"), *more]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"ok"})
 
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    yield from serving(monkeypatch)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    make_authority(tmp_path, 2)
+    make_server_certificate(tmp_path, ["127.0.0.1"], 2)
+    return tmp_path
+
+
+@pytest.fixture
+def tls_port(monkeypatch: pytest.MonkeyPatch, certificates: Path) -> Iterator[int]:
+    yield from serving(
+        monkeypatch, ssl_certfile=certificates / "server.crt", ssl_keyfile=str(certificates / "server.key")
+    )
+
+
+def serving(monkeypatch: pytest.MonkeyPatch, **tls: Any) -> Iterator[int]:
     monkeypatch.setattr(hurried_protocol, "HEADER_SECONDS", 0.3)
-    config = uvicorn.Config(app, http=hurried_protocol.hurried_protocol(), lifespan="off", log_level="critical")
+    protocol: Any = hurried_protocol.hurried_protocol()
+    config = uvicorn.Config(app, http=protocol, lifespan="off", log_level="critical", **tls)
     server = uvicorn.Server(config)
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -67,6 +93,22 @@ def test_half_of_a_second_request_ends_the_connection_too(port: int) -> None:
 
 def test_headers_without_end_are_cut(port: int) -> None:
     assert b"200" not in talk(port, REQUEST + b"x-long: ", *[b"a" * 65536] * 200)
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 2000000000", b"Transfer-Encoding: chunked"])
+def test_the_rest_of_a_refused_body_is_not_taken_over_tls(tls_port: int, certificates: Path, length: bytes) -> None:
+    context = ssl.create_default_context(cafile=certificates / "ca.crt")
+    part, sent = b"10000\r\n" + b"x" * 65536 + b"\r\n", 0
+    with (
+        socket.create_connection(("127.0.0.1", tls_port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        contextlib.suppress(OSError),
+    ):
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: here\r\n" + length + b"\r\n\r\n")
+        while sent < 1_000_000_000:
+            connection.sendall(part)
+            sent += len(part)
+    assert sent < 1_000_000_000, "the server took all of it"
 
 
 def receiving(*parts: bytes, forever: bool = False) -> Any:

@@ -46,6 +46,9 @@ class Gate:
         self._app, self._secret, self._ready, self._refused = app, secret, ready, refused
         self._uploads, self._signatures = Uploads(), NodeSignatures()
         self._nodes: dict[bytes, tuple[float, int | None]] = {}
+        #: Held while Flower takes an announcement or hands a reply over: else it could hand over one that was announced
+        #: in between, and the ServerApp would wait for its content.
+        self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -115,11 +118,23 @@ class Gate:
         except BadReply as problem:
             await answer(send, 413, f"the reply is refused: {problem}")
             return
-        replied = bytearray()
-        await self._app(scope, replayed(body, receive), _copying(send, replied))
-        accepted = _parsed("flwr.proto.fleet_pb2:PushMessagesResponse", bytes(replied))
-        if expected is not None and accepted is not None and accepted.objects_to_push:
-            self._uploads.accept(message, reply, tree, store)
+        async with self._one_at_a_time:
+            answered = await self._answer_of_flower(scope, body, receive)
+            accepted = _parsed("flwr.proto.fleet_pb2:PushMessagesResponse", _good_body(answered))
+            if expected is not None and accepted is not None and accepted.objects_to_push:
+                self._uploads.accept(message, reply, tree, store)
+        for part in answered:
+            await send(part)
+
+    async def _answer_of_flower(self, scope: Scope, body: bytes, receive: Receive) -> list[MutableMapping[str, Any]]:
+        """Return Flower's answer without sending it: a receiver that does not take it must not hold others up."""
+        answered: list[MutableMapping[str, Any]] = []
+
+        async def keep(message: MutableMapping[str, Any]) -> None:
+            answered.append(message)
+
+        await self._app(scope, replayed(body, receive), keep)
+        return answered
 
     async def _object_sent(self, node: int, scope: Scope, receive: Receive, send: Send) -> None:
         """Let an object of an announced reply in, as far as the node may still send that much."""
@@ -133,11 +148,11 @@ class Gate:
                 raise TooLarge from None
             counted += size
 
-        replied, kept = bytearray(), False
+        kept = False
         try:
             body = await read_body(scope, receive, self._uploads.left(node), count)
-            await self._app(scope, replayed(body, receive), _copying(send, replied))
-            stored = _parsed("flwr.proto.message_pb2:PushObjectResponse", bytes(replied))
+            answered = await self._answer_of_flower(scope, body, receive)
+            stored = _parsed("flwr.proto.message_pb2:PushObjectResponse", _good_body(answered))
             kept = stored is not None and stored.stored
         except TooLarge:
             self._uploads.refuse_upload(node, store)
@@ -145,6 +160,8 @@ class Gate:
         finally:
             if not kept:
                 self._uploads.give_back(node, counted)
+        for part in answered:
+            await send(part)
 
     # The server's own processes.
 
@@ -161,19 +178,25 @@ class Gate:
         """Hand the ServerApp a reply that is complete and not too large, and tell it which ones were refused."""
         body = await read_body(scope, receive, _UNLIMITED)
         request = _parsed("flwr.proto.runtime_pb2:PullAppMessagesRequest", body)
-        told: list[tuple[bytes, bytes]] = []
-        if request is not None:
-            wanted = list(request.message_ids)
+        if request is None:
+            await self._app(scope, replayed(body, receive), send)
+            return
+        wanted = list(request.message_ids)
+        async with self._one_at_a_time:
             asked, handed = self._uploads.readable(wanted, _store(scope))
             refused = self._uploads.take_refused(wanted)
             del request.message_ids[:]
             request.message_ids.extend(asked)
             body = request.SerializeToString()
-            told = [(REFUSED_HEADER.encode(), json.dumps(refused).encode())] if refused else []
-            told += [(HANDED_HEADER.encode(), handed.encode())] if handed else []
-        length = [(b"content-length", str(len(body)).encode())]
-        headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"content-length"]
-        await self._app({**scope, "headers": headers + length}, replayed(body, receive), _with_headers(send, told))
+            length = [(b"content-length", str(len(body)).encode())]
+            headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"content-length"]
+            answered = await self._answer_of_flower({**scope, "headers": headers + length}, body, receive)
+        told = [(REFUSED_HEADER.encode(), json.dumps(refused).encode())] if refused else []
+        told += [(HANDED_HEADER.encode(), handed.encode())] if handed else []
+        for part in answered:
+            if part["type"] == "http.response.start":
+                part = {**part, "headers": [*part.get("headers", []), *told]}
+            await send(part)
 
     def _noting(self, scope: Scope, send: Send) -> Send:
         """Return `send`, which also notes the address of a site that is not let in, for the server's operator."""
@@ -220,28 +243,10 @@ def _limit(scope: Scope) -> Limit:
     return Limit(int(tensors), int(rest))
 
 
-def _copying(send: Send, into: bytearray) -> Send:
-    """Return `send`, which also copies the body of a successful answer."""
-    good = False
-
-    async def copied(message: MutableMapping[str, Any]) -> None:
-        nonlocal good
-        if message["type"] == "http.response.start":
-            good = 200 <= message["status"] < 300
-        elif good:
-            into.extend(message.get("body", b""))
-        await send(message)
-
-    return copied
-
-
-def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
-    async def extended(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", []), *headers]}
-        await send(message)
-
-    return extended
+def _good_body(answered: list[MutableMapping[str, Any]]) -> bytes:
+    """Return the body of a successful answer; of another one, bytes that are no message."""
+    good = bool(answered) and 200 <= answered[0].get("status", 0) < 300
+    return b"".join(part.get("body", b"") for part in answered) if good else b"\xff"
 
 
 def _turned_away(path: str, status: int) -> bool:

@@ -9,6 +9,8 @@ from .private_parts import find
 
 #: Seconds in which the headers of a request must arrive, and the most bytes that they may have.
 HEADER_SECONDS, HEADER_BYTES = 30.0, 64 * 1024
+#: Seconds that a connection stays after the answer that ends it.
+LAST_WORD_SECONDS = 0.1
 #: The most connections at a time; the next one is answered with 503.
 MOST_CONNECTIONS = 2048
 
@@ -34,6 +36,12 @@ def hurried_protocol() -> type[asyncio.Protocol]:
             self._head = self._head + len(data) if self._between_requests() else 0
             if self._head > HEADER_BYTES:
                 self.transport.abort()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.transport.is_closing():
+                # By TLS it would take the rest of a refused body, and throw it away, until the sender is done.
+                self.loop.call_later(LAST_WORD_SECONDS, self.transport.abort)
 
         def _between_requests(self) -> bool:
             return self.cycle is None or bool(self.cycle.response_complete)

@@ -71,7 +71,7 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
         "uvicorn.protocols.http.auto:AutoHTTPProtocol",
         "deployment/flower/hurried_protocol.py",
         "extended: closes a connection whose headers are too long or do not arrive",
-        attributes=("connection_made", "connection_lost", "data_received"),
+        attributes=("connection_made", "connection_lost", "data_received", "on_response_complete"),
     ),
     PrivatePart(
         "flwr.superlink.config_loader:ObjectStoreFactory",
