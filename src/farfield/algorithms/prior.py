@@ -45,7 +45,8 @@ class Prior(FedAvg):
 
     class Params(FedAvg.Params):
         def idle(self) -> dict[str, str]:
-            return dict.fromkeys(FedAvg.Params.model_fields, "nothing is trained")
+            # Privacy is not idle but refused: counts leave exactly.
+            return {name: "nothing is trained" for name in FedAvg.Params.model_fields if name != "privacy"}
 
     params: Params
 
