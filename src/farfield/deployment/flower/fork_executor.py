@@ -69,7 +69,7 @@ class ForkExecutor:
         flower.install_from_fab = lambda *_, **__: None  # type: ignore[attr-defined, assignment]
         flower.get_load_client_app_fn = lambda *_, **__: lambda *_, **__: self._app  # type: ignore[attr-defined]
         # Flower sends the text of an exception to the server; it may quote a cell or a path. The code alone goes.
-        flower.Error = lambda code, reason=None: Error(code=code, reason="")  # type: ignore[attr-defined, assignment, misc]
+        flower.Error = lambda code, reason=None: Error(code=code, reason="")  # type: ignore[attr-defined, assignment]
         flower.run_clientapp(
             runtime_api_address=spec.runtime_api_address,
             token=spec.token,
