@@ -294,14 +294,17 @@ class Allowed:
         reference = bound.measure_reference(algorithm, client, victim.agreed.model, victim.federation.seed)
         ratio = bound.steps_ratio(algorithm, client.samples, list(victim.agreed.sites.values()))
         self.per_round = bound.change_per_round(algorithm, reference, self.first, victim.model.layout, ratio)
-        self._allowed, self._factor = bound.allowed_change, victim.site.limits.model_change
+        self._bound, self._factor = bound.allowed_change, victim.site.limits.model_change
+
+    def change(self, rounds: int) -> float:
+        """Return the change that the site accepts after so many rounds."""
+        return self._bound(rounds, self.per_round, self._factor, float(self.first.norm()))
 
     def budget(self, round: int) -> float:
         """Return how far the model of a round may be from the first, if half of it is spent anew in each round."""
         if round == 1 or self.per_round == float("inf"):
             return 0.0 if round == 1 else self.per_round
-        step, drift = (self._allowed(rounds, self.per_round, self._factor) for rounds in (1, round - 1))
-        return 0.999 * min(step / 2**0.5, drift)
+        return 0.999 * min(self.change(1) / 2**0.5, self.change(round - 1))
 
     def nearest(self, before: Tensor, wanted: Tensor, round: int) -> Tensor:
         """Return the point on the way to `wanted` that a site still accepts in this round."""
@@ -309,10 +312,10 @@ class Allowed:
             return self.first
         if self.per_round == float("inf"):
             return wanted
-        step = 0.999 * self._allowed(1, self.per_round, self._factor)
+        step = 0.999 * self.change(1)
         point = before + (wanted - before) * min(1.0, step / max(float((wanted - before).norm()), 1e-12))
         self.under_way += int(not torch.equal(point, wanted))
-        drift = 0.999 * self._allowed(round - 1, self.per_round, self._factor)
+        drift = 0.999 * self.change(round - 1)
         return self.first + (point - self.first) * min(1.0, drift / max(float((point - self.first).norm()), 1e-12))
 
 

@@ -11,7 +11,6 @@ import torch
 pytest.importorskip("flwr")
 from farfield.deployment.site.guard import SiteGuard
 from farfield.deployment.site.ledger import Ledger
-from farfield.deployment.site.plausible_model import allowed_change
 from farfield.federation.engines.flower.node import Guard
 from studies.reconstruction import Allowed, Victim, attack, crafted, write_hospitals
 
@@ -188,11 +187,6 @@ def test_a_site_that_missed_rounds_accepts_the_change_of_as_many(hospitals: Path
     """The bound grows with the rounds in between, so that a site that was away can come back."""
     victim = Victim(hospitals)
     direction = torch.randn(len(victim.model.vector), generator=torch.Generator().manual_seed(0))
-    far = victim.model.vector + direction / direction.norm() * allowed(victim, 4)
+    far = victim.model.vector + direction / direction.norm() * Allowed(victim).change(3)
     assert "the approved method can change it" in ask(victim, far, round=2)
     assert ask(victim, far, round=6) == ""
-
-
-def allowed(victim: Victim, rounds: int) -> float:
-    """Return the change that the site accepts after so many rounds."""
-    return allowed_change(rounds, Allowed(victim).per_round, victim.site.limits.model_change)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from farfield.deployment.manifest.manifest import Manifest
 from farfield.deployment.schema.site_schema import AgreedSchema, read_agreed_schema
 from farfield.deployment.site.deployed_site import REFERENCE, DeployedSite
@@ -100,9 +102,10 @@ class SiteGuard(Guard):
             anchor = Anchor(0, first.parameters, reference)
         if made and algorithm.trains:
             ratio = rows_ratio(algorithm, question.client.samples, self._agreed(assignment))
+            length = float(torch.linalg.vector_norm(first.parameters, dtype=torch.float64))
             for rounds, before in ((abs(made - anchor.made), anchor.parameters), (made, first.parameters)):
                 per_round = change_per_round(algorithm, anchor.reference, before, model.layout, ratio)
-                check_change(question.broadcast, before, rounds, per_round, factor)
+                check_change(question.broadcast, before, rounds, per_round, factor, length)
         check_shared(algorithm, question.phase, question.shared, model.layout, anchor.reference, factor)
         if training and (known is None or made > known.made):
             return Anchor(made, question.broadcast.parameters, anchor.reference)

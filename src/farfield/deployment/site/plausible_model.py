@@ -39,8 +39,8 @@ FIRST_MODEL_TOLERANCE = 1e-5
 REFERENCE_STEPS = 50
 #: The steps that another site makes count for at most this many times the site's own.
 MOST_STEPS_RATIO = 10.0
-#: The change that is accepted grows with this power of the number of rounds.
-GROWTH = 0.75
+#: The share of the first model's length within which the accepted change grows in proportion to the rounds.
+FREE_SHARE = 0.5
 #: Running statistics beyond this are none that rows can have.
 LARGEST_BUFFER = 1e6
 #: Local settings of a method that decide how far its training leads.
@@ -138,12 +138,12 @@ def change_per_round(algorithm: Any, reference: Reference, parameters: Tensor, l
     if "train_head" in algorithm.phases:  # FedLOE's second stage replaces the head by a mixture of heads
         head = parameters[layout.head]
         change += float(torch.linalg.vector_norm(head, dtype=torch.float64)) + length
-    return change + p.server_lr * p.server_weight_decay * own
+    return float(change + p.server_lr * p.server_weight_decay * own)
 
 
 def adaptive_step(params: Any) -> float:
     """Return the largest step of one entry by server Adam or Yogi, in units of the step size (Cauchy-Schwarz)."""
-    beta1, beta2 = params.server_momentum, params.server_beta2
+    beta1, beta2 = float(params.server_momentum), float(params.server_beta2)
     if beta1 * beta1 >= beta2:
         return 10.0
     return max(1.0, (1.0 - beta1) / math.sqrt((1.0 - beta2) * (1.0 - beta1 * beta1 / beta2)))
@@ -184,15 +184,22 @@ def check_buffers(broadcast: ModelState, first: ModelState) -> None:
         raise Refused("model-unsound")
 
 
-def allowed_change(rounds: int, per_round: float, factor: float) -> float:
-    """Return how far so many rounds may lead: training slows down and turns, so less than in proportion."""
-    return factor * per_round * max(1, rounds) ** GROWTH
+def allowed_change(rounds: int, per_round: float, factor: float, first_length: float) -> float:
+    """Return how far so many rounds may lead from an earlier model.
+
+    In proportion to the rounds up to a share of the first model's own length, because small steps may all lead the same
+    way; beyond it with the square root of the rounds, because training that has come so far turns and slows down.
+    """
+    straight = factor * per_round * max(1, rounds)
+    return max(min(straight, FREE_SHARE * first_length), straight / math.sqrt(max(1, rounds)))
 
 
-def check_change(broadcast: ModelState, before: Tensor, rounds: int, per_round: float, factor: float) -> None:
+def check_change(
+    broadcast: ModelState, before: Tensor, rounds: int, per_round: float, factor: float, first_length: float
+) -> None:
     """Refuse a model that is further from an earlier one than the rounds in between can lead."""
     change = float(torch.linalg.vector_norm(broadcast.parameters - before, dtype=torch.float64))
-    allowed = allowed_change(rounds, per_round, factor)
+    allowed = allowed_change(rounds, per_round, factor, first_length)
     if change > allowed:
         needed = math.ceil(factor * change / allowed) if allowed > 0 else None
         raise Refused("model-change", change=change, rounds=max(1, rounds), allowed=allowed, needed=needed)

@@ -68,4 +68,4 @@ def _spread_fits(mean: float, scale: float, told: dict[str, Any], rows: int) -> 
     if not math.isfinite(mean) or not math.isfinite(scale) or scale <= 0:
         return False
     own = told["squares"] + told["known"] * (told["mean"] - mean) ** 2
-    return scale**2 * rows >= SLACK * own
+    return bool(scale**2 * rows >= SLACK * own)
