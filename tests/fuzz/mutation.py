@@ -30,8 +30,8 @@ CELLS = (
 )  # fmt: skip
 _TOKENS = (
     b"\x00", b"\xff", b"\xff\xfe", b"\n", b"\r\n", b"\r", b'"', b"'", b"[", b"]", b"{", b"}", b",", b":", b"=", b"#",
-    b"\\", b"NaN", b"Infinity", b"1e999", b"-", b"null", b"true", b"9" * 400, b"[" * 3000, b"{\"a\":" * 2000, b"\xc3\x28",
-    b"\xed\xa0\x80", b"\x1b[31m", b"../", b"%00", b"\xef\xbb\xbf", b"]" * 20, b"0" * 64,
+    b"\\", b"NaN", b"Infinity", b"1e999", b"-", b"null", b"true", b"9" * 400, b"[" * 3000, b"{\"a\":" * 2000,
+    b"\xc3\x28", b"\xed\xa0\x80", b"\x1b[31m", b"../", b"%00", b"\xef\xbb\xbf", b"]" * 20, b"0" * 64,
 )  # fmt: skip
 
 
@@ -120,9 +120,8 @@ def mutate_value(value: Any, chance: random.Random) -> Any:
     elif isinstance(holder, list):
         holder.insert(key, copy.deepcopy(chance.choice(VALUES)))
     elif isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
-        holder[key] = chance.choice(
-            (-holder[key], holder[key] + 1, holder[key] * 1000, str(holder[key]), float(holder[key]))
-        )
+        before = holder[key]
+        holder[key] = chance.choice((-before, before + 1, before * 1000, str(before), float(before)))
     else:
         holder[key] = [holder[key]]
     return value

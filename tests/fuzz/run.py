@@ -1,8 +1,8 @@
 """Fuzz everything that Farfield reads: `python -m tests.fuzz.run --inputs N --target T|all --seed S --workers W`.
 
 Each target runs in processes of its own that are watched from here: an input that hangs, that takes too much memory, or
-that ends its process is a failure, and so is any error that is no refusal in words. Failing inputs are kept in `--keep`,
-with their tracebacks; `--replay FILE` runs one of them again.
+that ends its process is a failure, and so is any error that is no refusal in words. Failing inputs are kept in
+`--keep`, with their tracebacks; `--replay FILE` runs one of them again.
 """
 
 from __future__ import annotations
@@ -134,21 +134,21 @@ def replay(name: str, file: Path) -> None:
 
 def table(outcomes: list[Outcome]) -> str:
     """Return the figures as a table in Markdown."""
-    lines = [
-        "| target | inputs | refused in words | failures | seconds | peak MB | MB above the start |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    whole = Outcome("all")
-    for of in outcomes:
-        lines.append(
-            f"| {of.target} | {of.inputs:,} | {of.refused:,} | {of.failures} | {of.seconds:.0f} | {of.peak_mb} | {of.grown_mb} |"
-        )
-        whole = Outcome(
-            "all", whole.inputs + of.inputs, whole.refused + of.refused, whole.failures + of.failures,
-            whole.seconds + of.seconds, max(whole.peak_mb, of.peak_mb), max(whole.grown_mb, of.grown_mb),
-        )  # fmt: skip
-    last = f"| **all** | {whole.inputs:,} | {whole.refused:,} | {whole.failures} | {whole.seconds:.0f} | {whole.peak_mb} | {whole.grown_mb} |"
-    return "\n".join([*lines, last])
+    whole = Outcome(
+        "**all**",
+        sum(of.inputs for of in outcomes),
+        sum(of.refused for of in outcomes),
+        sum(of.failures for of in outcomes),
+        sum(of.seconds for of in outcomes),
+        max(of.peak_mb for of in outcomes),
+        max(of.grown_mb for of in outcomes),
+    )
+    heads = ("target", "inputs", "refused in words", "failures", "seconds", "peak MB", "MB above the start")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for of in (*outcomes, whole):
+        figures = f"{of.inputs:,} | {of.refused:,} | {of.failures} | {of.seconds:.0f} | {of.peak_mb} | {of.grown_mb}"
+        lines.append(f"| {of.target} | {figures} |")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -160,9 +160,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--engine", choices=("both", "guided", "random"), default="both")
-    parser.add_argument(
-        "--short", action="store_true", help="the short form: the number of inputs that each target names"
-    )
+    parser.add_argument("--short", action="store_true", help="as many inputs as each target names for it")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-failures"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--replay", type=Path)

@@ -56,8 +56,8 @@ def image_folders(folder: Path) -> tuple[Sequence[Seed], Consume]:
         for label in ("cat", "dog"):
             place = folder / "images" / domain / label
             place.mkdir(parents=True)
-            for number in range(2):
-                (place / f"{number}.png").write_bytes(picture("PNG", 8 + number + len(domain) + 2 * len(label)))
+            for number in range(5):
+                (place / f"{number}.png").write_bytes(picture("PNG", 8 + number))
     names = ("north/cat/0.png", "south/dog/1.jpg", "east/cat/x.gif", "north/notes.txt", "stray.png")
 
     def consume(data: bytes) -> None:

@@ -154,8 +154,8 @@ def messages_to_a_server(folder: Path) -> tuple[Sequence[Seed], Consume]:
     declared = declared_phases(build("scaffold", assignment.settings))["train"]
     engine._sends = declared.sends
     header = {
-        "run": assignment.run, "round": 1, "attempt": "a", "phase": "train", "client": "amber", "samples": 20, "steps": 3,
-        "examples": 60, "seconds": 0.1, "problem": "", "detail": "",
+        "run": assignment.run, "round": 1, "attempt": "a", "phase": "train", "client": "amber", "samples": 20,
+        "steps": 3, "examples": 60, "seconds": 0.1, "problem": "", "detail": "",
     }  # fmt: skip
     numbers = model.layout.parameters
     values = {name: torch.zeros(numbers) for name in declared.sends}

@@ -25,9 +25,8 @@ def rows_of_a_table(rows: int = 24) -> str:
         gap = "" if number % 7 == 0 else f"{chance.gauss(60, 9):.1f}"
         seen = f"20{10 + number % 10}-0{1 + number % 9}-11"
         word = chance.choice(("stable", "worse", "n/a"))
-        lines.append(
-            f"{gap},{chance.choice('abc')},{seen},{word},{chance.choice(('yes', 'no'))},{number % 5},{hospital},{number % 2}"
-        )
+        smoker, ward = chance.choice(("yes", "no")), chance.choice("abc")
+        lines.append(f"{gap},{ward},{seen},{word},{smoker},{number % 5},{hospital},{number % 2}")
     return "\n".join(lines) + "\n"
 
 

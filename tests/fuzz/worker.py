@@ -152,8 +152,9 @@ def _guided(seeds: Sequence[Any], counter: Counter, inputs: int, seed: int, fold
 
     longest = max(4096, *(4 * len(each.data) for each in seeds))
     arguments = [
-        sys.argv[0], str(corpus), f"-runs={inputs}", f"-seed={seed % 2**31 or 1}", f"-max_len={longest}", "-timeout=120",
-        "-rss_limit_mb=0", "-print_final_stats=0", "-verbosity=0", "-len_control=0", f"-artifact_prefix={folder}/",
+        sys.argv[0], str(corpus), f"-runs={inputs}", f"-seed={seed % 2**31 or 1}", f"-max_len={longest}",
+        "-timeout=120", "-rss_limit_mb=0", "-print_final_stats=0", "-verbosity=0", "-len_control=0",
+        f"-artifact_prefix={folder}/",
     ]  # fmt: skip
 
     def one(data: bytes) -> None:

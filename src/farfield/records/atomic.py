@@ -97,7 +97,7 @@ def rounds_before_damage(path: Path) -> float:
             return last
         number = row.get("round") if row is not None else None
         # A round can have several rows, so the one of the last row is sure only when a later one follows.
-        last = number - 1 if isinstance(number, int) else last
+        last = max(0, number - 1) if isinstance(number, int) else last
     return math.inf
 
 

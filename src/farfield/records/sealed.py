@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from farfield.records.atomic import append_row, read_rows
 from farfield.records.checksums import UNREADABLE
@@ -50,8 +50,9 @@ def open_sealed(run: Path, domain: str | None = None) -> list[tuple[int, dict[st
     opened = []
     for row in read_rows(run / SEALED):
         metrics = _unseal(row.get("sealed"), LARGEST_METRICS) if row.get("domain") == domain else None
-        if _is_round(row.get("round")) and _are_metrics(metrics):
-            opened.append((row["round"], metrics))
+        round = row.get("round")
+        if _is_round(round) and _are_metrics(metrics):
+            opened.append((round, metrics))
     return opened
 
 
@@ -67,11 +68,11 @@ def open_sites(run: Path, rounds: Collection[int], domain: str | None = None) ->
     return opened
 
 
-def _is_round(value: Any) -> bool:
+def _is_round(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _are_metrics(value: Any) -> bool:
+def _are_metrics(value: Any) -> TypeGuard[dict[str, float]]:
     """Whether these are figures by name, each a number or nothing, and not more than any run has."""
     return (
         isinstance(value, dict)

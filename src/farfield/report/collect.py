@@ -260,8 +260,8 @@ def _rounds(plan: dict[str, Any], run: RunFolder) -> list[dict[str, Any]]:
 
 def _bounded(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of a round without figures that nothing can be computed with."""
-    own = {name: within_bounds(row[name]) for name in ("diagnostics", "inner") if name in row}
-    nested = {
+    own: dict[str, Any] = {name: within_bounds(row[name]) for name in ("diagnostics", "inner") if name in row}
+    nested: dict[str, Any] = {
         name: {domain: within_bounds(figures) for domain, figures in row[name].items()}
         for name in ("validation", "inner_domains")
         if name in row

@@ -1,4 +1,4 @@
-"""Limits for what is unpacked: a file of kilobytes can say that it holds gigabytes, and a name can lead out of a folder.
+"""Limits for what is unpacked: a file of kilobytes can hold gigabytes, and a name can lead out of a folder.
 
 What a compressed file says of its size is compared with these limits before anything is read into memory. Up to
 `FREE` bytes anything goes; above that a file may grow to `RATIO` times its size, and never beyond `MOST_BYTES`.
@@ -190,8 +190,8 @@ def check_workbook(path: Path) -> None:
                 left = block[-40:]
         if rows > 2**20 or columns > 2**14 or rows * max(1, columns) > MOST_CELLS:
             raise PackedError(
-                f"'{path.name}' has a sheet of {rows:,} rows and {columns:,} columns, and at most 1,048,576 rows, 16,384 "
-                f"columns and {MOST_CELLS:,} cells are read; save the part that is used as CSV"
+                f"'{path.name}' has a sheet of {rows:,} rows and {columns:,} columns, and at most 1,048,576 rows, "
+                f"16,384 columns and {MOST_CELLS:,} cells are read; save the part that is used as CSV"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import shutil
@@ -117,7 +118,8 @@ def _unpack(file: RemoteFile, archive: Path, to: Path) -> None:
         archive.unlink(missing_ok=True)
         raise
     except UNPACKING_ERRORS as error:
-        if isinstance(error, OSError) and error.errno is not None:  # a disk, not the archive
+        # A disk says why it fails; of an archive whose numbers lead nowhere it says "invalid argument".
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         archive.unlink(missing_ok=True)
         raise DownloadFailed(f"{file.url} is no whole {file.unpack} archive ({error}); it is removed") from error

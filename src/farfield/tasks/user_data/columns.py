@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -95,7 +96,7 @@ def _known_numbers(series: Series, column: Column, commas: bool) -> Matrix:
         boolean = column.kind == "boolean"
         if boolean:
             cells = cells.map(lambda cell: TRUTH.get(str(cell).strip().lower(), cell), na_action="ignore")
-        typed = cells.map(lambda cell: float(cell) if isinstance(cell, int | float | Decimal) else None)
+        typed = cells.map(lambda cell: float(_within_floats(cell)) if isinstance(cell, int | float | Decimal) else None)
         series = typed.astype(float).fillna(numbers_as_read(cells, commas))
     values: Matrix = series.to_numpy(dtype=np.float64, na_value=np.nan)
     strange = np.isinf(values)
@@ -266,6 +267,8 @@ def _numbers(series: Series, column: Column) -> Matrix:
         cells = series.map(
             lambda cell: TRUTH.get(str(cell).strip().lower(), cell) if column.kind == "boolean" else cell
         )
+    if cells.dtype == object:
+        cells = cells.map(_within_floats)
     numbers = pd.to_numeric(cells, errors="coerce")
     values: Matrix = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.isnan(values) & series.notna().to_numpy()
@@ -278,6 +281,13 @@ def _numbers(series: Series, column: Column) -> Matrix:
         cell = series.loc[rows[0]]
         raise TableError(f"column '{column.name}' has '{cell}' in {rows_named(rows)}, where {wanted} belongs")
     return values
+
+
+def _within_floats(cell: Any) -> Any:
+    """Return a whole number that no float can hold as infinite, as pandas reads 1e400; any other cell unchanged."""
+    if isinstance(cell, int) and abs(cell) > sys.float_info.max:
+        return math.inf if cell > 0 else -math.inf
+    return cell
 
 
 def _codes(texts: Series, levels: Sequence[str]) -> Matrix:
