@@ -50,7 +50,7 @@ def test_an_exception_in_a_phase_leaves_as_a_code(victim: Victim, monkeypatch: p
     assert SECRET not in victim.refused[-1]
     log = (victim.state / "activity.jsonl").read_text()
     assert victim.refused[-1] in SENTENCES.values()
-    assert "site" in log
+    assert "patient-4711" in log, "the site's operator reads why"
 
 
 def test_the_reader_of_the_rows_complains_to_the_operator_alone(
@@ -122,17 +122,22 @@ def test_a_server_reads_a_sentence_and_takes_no_harm_from_a_strange_one() -> Non
 
 def test_flowers_own_error_reply_has_no_text() -> None:
     """Flower makes an error reply of an exception that comes before or after the site's app."""
+    from flwr.supernode.runtime import run_clientapp as flower
+
     from farfield.deployment.flower import fork_executor
 
     made: list[Any] = []
 
-    def run_clientapp(**_: Any) -> None:
-        made.append(fork_executor.flower.Error(code=4, reason=SECRET))
+    def run_clientapp(
+        runtime_api_address: Any, token: Any, insecure: Any, certificates: Any, parent_pid: Any,
+        runtime_dependency_install: Any,
+    ) -> None:  # fmt: skip
+        made.append(flower.Error(code=4, reason=SECRET))  # type: ignore[attr-defined]
 
-    before = {name: getattr(fork_executor.flower, name) for name in (
-        "run_clientapp", "install_from_fab", "get_load_client_app_fn", "Error")}  # fmt: skip
+    replaced = ("run_clientapp", "install_from_fab", "get_load_client_app_fn", "Error")
+    before = {name: getattr(flower, name) for name in replaced}
     try:
-        fork_executor.flower.run_clientapp = run_clientapp
+        flower.run_clientapp = run_clientapp
 
         class Spec:
             runtime_api_address, token, insecure, parent_pid = "a", "t", True, None
@@ -142,7 +147,7 @@ def test_flowers_own_error_reply_has_no_text() -> None:
         executor._client(Spec())  # type: ignore[arg-type]
     finally:
         for name, value in before.items():
-            setattr(fork_executor.flower, name, value)
+            setattr(flower, name, value)
     (error,) = made
     assert (error.code, error.reason) == (4, "")
 

@@ -71,6 +71,7 @@ SENTENCES: Mapping[str, str] = {
         "most; its operator allows one more run with 'farfield client … --again'"
     ),
     "ledger": "the record of what this site has answered cannot be read, so it answers nothing more",
+    "audit-log": "the site's audit log cannot be written, so the site does not answer",
     "few-rows": "this site has {rows} training rows, and its operator asks for at least {least}",
     "few-update-rows": "the update would be of {rows} rows, and this site's operator asks for at least {least}",
     "few-validation-rows": "this site has {rows} validation rows, and its operator asks for at least {least}",
@@ -93,7 +94,7 @@ SENTENCES: Mapping[str, str] = {
     "privacy-count": "the count of noised steps at this site cannot be read, so nothing more is sent",
     # Secure sums.
     "sum-only": "this site sends its numbers only in a secure sum, and the message is of none",
-    "sum-message": "the {part} in the message of a secure sum cannot be read, or are not those of the sites that it names",
+    "sum-message": "the {part} in the message of a secure sum cannot be read, or are not of the sites that it names",
     "sum-exchange": "this site's version does not know that exchange of a secure sum",
     "sum-order": "this is not the next exchange of the secure sum that is under way; begin a new one",
     "sum-sites": "a secure sum is over {least} to {most} sites, not {sites}",
@@ -105,11 +106,11 @@ SENTENCES: Mapping[str, str] = {
     "sum-unsigned": "the keys that came as those of '{site}' are not signed by it",
     "sum-stranger": "shares came from a site that is not in this secure sum",
     "sum-altered": "the shares from '{site}' were altered, or are for another secure sum",
-    "sum-answered": "this site has answered another question, or one for other sites, in round {round}, phase '{phase}'",
+    "sum-answered": "this site has answered another question, or for other sites, in round {round}, phase '{phase}'",
     "sum-helped": "this site has helped with the sum over other sites in round {round}, phase '{phase}'",
     "sum-no-peers": "this site does not know its peers' keys, and signs nothing",
     "sum-signed-otherwise": "this site has signed another list of sites whose integers have arrived",
-    "sum-signatures": "{signed} sites have signed this list of sites whose integers have arrived, and {needed} are needed",
+    "sum-signatures": "{signed} sites have signed this list of sites that have sent integers, and {needed} are needed",
     "sum-survivors": "the list of sites whose integers have arrived is not of this secure sum",
     # Sizes.
     "message-size": "the message has {bytes} bytes, and at most {most} can belong to the approved model",

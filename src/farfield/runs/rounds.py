@@ -275,7 +275,7 @@ class Rounds:
         return after
 
     def _leave_out(self) -> None:
-        """Validate without clients that were removed or left out; rounds that were validated with them do not compare."""
+        """Validate without clients that were removed or left out; rounds validated with them do not compare."""
         if self.panel.leave_out(self.sound.left_out | self.fed.removed):
             left = self.panel.domains
             self.validated = [{name: of for name, of in row.items() if name in left} for row in self.validated]

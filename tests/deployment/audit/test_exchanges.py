@@ -10,20 +10,21 @@ from typing import Any, cast
 
 import pytest
 import torch
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from farfield.deployment.audit.compare import compare
 from farfield.deployment.audit.content import describe
 from farfield.deployment.audit.log import AuditLog
 from farfield.deployment.audit.server_grid import AuditedGrid
-from farfield.deployment.audit.site_answers import NOT_LOGGED
 from farfield.deployment.audit.summary import summarise
 from farfield.deployment.audit.verify import verify
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.server.ask_sites import Network
 from farfield.deployment.server.joining import proposal
-from farfield.federation.engines.flower.packing import pack
-from tests.deployment.sites_in_process import Sites
+from farfield.federation.engines.flower.packing import pack, unpack
+from farfield.federation.refusal import Refused
+from tests.deployment.sites_in_process import Sites, context
 
 NODES = {1: "amber", 2: "birch", 3: "cedar"}
 
@@ -100,8 +101,11 @@ def test_a_refused_question_is_marked_in_both_logs(logged: tuple[Sites, Network,
 def test_no_reply_leaves_a_site_whose_log_cannot_be_written(tmp_path: Path, federation: FederationFile) -> None:
     sites = Sites(tmp_path, federation)
     (tmp_path / "amber" / "audit").write_text("a file in the place of the folder")
-    with pytest.raises(RuntimeError, match=NOT_LOGGED):
-        Network(cast(Grid, sites)).ask([1], "describe", proposal(federation))
+    reply = sites.apps[1](Message(pack({"ask": "describe", "given": "{}"}, {}), 1, "query.site"), context())
+    header, groups = unpack(reply.content)
+    assert header["problem"] == Refused("audit-log").wire
+    assert header["answer"] == "null"
+    assert not groups
 
 
 def test_the_hash_does_not_depend_on_order_and_depends_on_every_value() -> None:

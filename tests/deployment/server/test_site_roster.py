@@ -214,7 +214,7 @@ def test_a_seat_is_taken_by_the_node_that_the_operator_has_registered_for_it_and
     result = _serve(made, out, settings, ActivityLog(out / FLOWER, "s"))  # type: ignore[arg-type]
     events = rows_of(out, "events.jsonl")
     assert [(e["kind"], e["round"]) for e in events if e["kind"].startswith("site-")] == [
-        ("site-left", 3), ("site-returned", 5)
+        ("site-left", 3), ("site-refused", 3), ("site-returned", 5)
     ]  # fmt: skip
     assert [e["round"] for e in events if e["kind"] == "reply-dropped"] == [2, 2, 3, 3, 4, 4]
     impostor = (tmp_path / "sites" / "impostor" / "activity.jsonl").read_text()

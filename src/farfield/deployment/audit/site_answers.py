@@ -9,9 +9,8 @@ from flwr.app import Context, Message
 
 from farfield.deployment.audit.content import about, describe
 from farfield.deployment.audit.log import AuditError, AuditLog
+from farfield.federation.refusal import Refused
 
-#: What a server reads of a site whose log cannot be written: the site's operator reads why.
-NOT_LOGGED = "the site's audit log cannot be written, so the site does not answer"
 Answer = Callable[[Message, Context], Message]
 
 
@@ -32,7 +31,7 @@ def audited(log: AuditLog) -> Callable[[Answer], Answer]:
                 refused = {key: value for key, value in about(reply).items() if key == "refused"}
                 log.append({"kind": "sent", **of, **refused, **describe(reply.content).to_entry()})
             except AuditError:
-                raise RuntimeError(NOT_LOGGED) from None
+                raise Refused("audit-log") from None
             return reply
 
         return answer_and_log

@@ -164,7 +164,8 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
     PrivatePart(
         "flwr.supercore.protobuf.client:ProtobufClient.__init__",
         "deployment/flower/request_headers.py, deployment/flower/bounded_responses.py",
-        "wrapped: adds the gate's secret to the requests of this user's own processes, and bounds what a SuperNode reads",
+        "wrapped: adds the gate's secret to the requests of this user's own processes, and bounds what a SuperNode "
+        "reads",
         ("self", "base_url", "interceptors"),
     ),
     PrivatePart("flwr.cli.app:app", _COMMANDS, "called: the `flwr` command, in our process"),

@@ -134,7 +134,7 @@ class SitesFederation(FlowerFederation):
             self._note("site-returned", round, f"site '{name}' is connected again, as a new node")
 
     def _named_place(self, node: int, place: int | None, round: int) -> int | None:
-        """Return the place if the node's key has that site's name, and the site was not removed; report another name."""
+        """Return the place if the node's key has that site's name and the site was not removed; report another name."""
         if place is None or place in self.removed:
             return None
         names = self._roster.names if self._roster is not None else self._names

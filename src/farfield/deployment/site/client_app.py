@@ -60,7 +60,8 @@ class SiteApp(ClientApp):
             return super().__call__(message, context)
         except Exception as error:
             self._activity.add("refused", one_line(f"{type(error).__name__}: {error}"))
-            header = {"ask": "", "answer": "null", "problem": Refused("unreadable").wire, "detail": ""}
+            problem = error.wire if isinstance(error, Refused) else Refused("unreadable").wire
+            header = {"ask": "", "answer": "null", "problem": problem, "detail": ""}
             return Message(pack(header, {}), reply_to=message)
 
 
