@@ -227,7 +227,8 @@ class Engine(ABC):
         for done, outcome in enumerate(self._outcomes(name, model, shared, clients), 1):
             self.asking = self.asking.heard(outcome.client)
             self.heard(name, done, len(clients))
-            self._reported.check(phase, outcome, self.rows_of(outcome.client), self._round)
+            declared = self.rows_of(outcome.client)
+            self._reported.check(phase, outcome, declared, self._round, hidden=self._summing is not None)
             if outcome.samples:
                 self.told_rows[outcome.client] = outcome.samples
             cost.local_steps += outcome.steps

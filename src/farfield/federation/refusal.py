@@ -106,7 +106,9 @@ SENTENCES: Mapping[str, str] = {
     "sum-unsigned": "the keys that came as those of '{site}' are not signed by it",
     "sum-stranger": "shares came from a site that is not in this secure sum",
     "sum-altered": "the shares from '{site}' were altered, or are for another secure sum",
-    "sum-answered": "this site has answered another question, or for other sites, in round {round}, phase '{phase}'",
+    "sum-answered": (
+        "this site has answered another question, or one for other sites, in round {round}, phase '{phase}'"
+    ),
     "sum-helped": "this site has helped with the sum over other sites in round {round}, phase '{phase}'",
     "sum-no-peers": "this site does not know its peers' keys, and signs nothing",
     "sum-signed-otherwise": "this site has signed another list of sites whose integers have arrived",

@@ -17,25 +17,30 @@ class ReportedFigures:
     def __init__(self) -> None:
         self._samples: dict[int, int] = {}
 
-    def check(self, phase: Callable[..., Any], outcome: Outcome, declared: int | None, round: int) -> None:
+    def check(
+        self, phase: Callable[..., Any], outcome: Outcome, declared: int | None, round: int, hidden: bool = False
+    ) -> None:
         """Give an outcome a problem if a figure in it cannot be, and take its figures away, so that none is counted.
 
-        `declared` are the client's rows in all, None where the client is not a party of its own.
+        `declared` are the client's rows in all, None where the client is not a party of its own. `hidden` says that the
+        values are integers of a secure sum, of which nothing can be read.
         """
-        doubt = self._doubt(phase, outcome, declared, round)
+        doubt = self._doubt(phase, outcome, declared, round, hidden)
         if doubt is None:
             return
         outcome.steps = outcome.examples = 0
         if outcome.problem is None:
             outcome.problem, outcome.values = doubt, {}
 
-    def _doubt(self, phase: Callable[..., Any], outcome: Outcome, declared: int | None, round: int) -> str | None:
+    def _doubt(
+        self, phase: Callable[..., Any], outcome: Outcome, declared: int | None, round: int, hidden: bool
+    ) -> str | None:
         algorithm = getattr(phase, "__self__", None)
         if declared is not None:
             doubt = self._of_envelope(algorithm, outcome, declared, round)
             if doubt is not None:
                 return doubt
-        if outcome.problem is not None:
+        if outcome.problem is not None or hidden:
             return None
         implausible: Callable[..., str | None] | None = getattr(algorithm, "implausible", None)
         if implausible is not None:

@@ -16,9 +16,9 @@ _TOML_END = re.compile(rb'# check = "([0-9a-f]{32})"\n\Z')
 
 
 def write_checked_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object with its checksum, whole or not at all."""
+    """Write a JSON object with its checksum, whole or not at all. The order stays: that of sites is their number."""
     checked = {**content, CHECK: _of_content(content)}
-    write_atomic(path, (json.dumps(checked, indent=2, sort_keys=True, allow_nan=False) + "\n").encode())
+    write_atomic(path, (json.dumps(checked, indent=2, allow_nan=False) + "\n").encode())
 
 
 def read_checked_json(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from farfield.deployment.site.data import open_site
 from farfield.deployment.site.deployed_site import DeployedSite
 from farfield.deployment.site.site_file import read_site
 from farfield.federation.engines.flower.run_assignment import Assignment
-from farfield.federation.refusal import Refused
+from farfield.federation.refusal import Refused, readable
 from farfield.models import build_model
 from tests.deployment.site.test_client_app import send
 from tests.deployment.sites_in_process import Sites, ask, together
@@ -77,13 +77,13 @@ def test_a_site_stops_when_what_was_approved_is_used_up(tmp_path: Path, federati
     given, groups = prepared(sites)
     assert [send(sites, given, round=number, **groups)[0]["problem"] for number in (1, 2)] == ["", ""]
     header, left = send(sites, given, round=2, **groups)
-    assert "used up: 6 of 6 noised steps" in header["problem"]
+    assert "used up: 6 of 6 noised steps" in readable(header["problem"])
     assert left["values"] == {}
     other, _ = send(sites, given.model_copy(update={"run": "another"}), round=1, **groups)
-    assert "used up" in other["problem"], "another run with the same approval spends from the same budget"
+    assert "used up" in readable(other["problem"]), "another run with the same approval spends from the same budget"
     sites.start(1, "amber")
     again, _ = send(sites, given, round=1, **groups)
-    assert "used up" in again["problem"], "the count is on the disk"
+    assert "used up" in readable(again["problem"]), "the count is on the disk"
 
 
 def test_a_question_that_fails_is_counted_before_it_is_answered(tmp_path: Path, federation: FederationFile) -> None:
@@ -98,16 +98,16 @@ def test_a_question_that_fails_is_counted_before_it_is_answered(tmp_path: Path, 
 def test_validation_is_refused_and_a_damaged_count_stops_everything(tmp_path: Path, federation: FederationFile) -> None:
     sites = Sites(tmp_path, private(federation))
     given, groups = prepared(sites)
-    assert "no phase 'evaluate'" in send(sites, given, "evaluate", **groups)[0]["problem"]
+    assert "no phase 'evaluate'" in readable(send(sites, given, "evaluate", **groups)[0]["problem"])
     (tmp_path / "amber" / SPENT).write_text("{")
-    assert "cannot be read" in send(sites, given, **groups)[0]["problem"]
+    assert "cannot be read" in readable(send(sites, given, **groups)[0]["problem"])
 
 
 def test_without_a_place_to_count_nothing_private_is_answered(tmp_path: Path, federation: FederationFile) -> None:
     sites = Sites(tmp_path, private(federation))
     given, _ = prepared(sites)
     alone = DeployedSite(open_site(read_site(tmp_path / "amber")), manifest_of(sites))
-    with pytest.raises(Refused, match="no place to count"):
+    with pytest.raises(Refused, match="nothing more is sent"):
         alone.client(given, "amber", round=1, phase="train", state={})
 
 

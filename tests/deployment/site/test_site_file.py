@@ -307,8 +307,8 @@ GOOD = {"name": "zurich", "data": "rows.csv", "label": "died"}
         ({**GOOD, "data": "images"}, "key 'label': this is for tables, and 'images' is none"),
         ({"name": "zurich", "data": "images"}, "key 'data': there are no images in"),
         ({"name": "zurich", "data": "half.npz"}, "key 'data': 'half.npz' holds no array 'y'"),
-        ({"name": "zurich", "data": "bad.npz"}, "key 'data': 'bad.npz' cannot be read as arrays"),
-        ({"name": "zurich", "data": "objects.npz"}, "key 'data': 'objects.npz' cannot be read as arrays"),
+        ({"name": "zurich", "data": "bad.npz"}, "bad.npz' cannot be read as arrays"),
+        ({"name": "zurich", "data": "objects.npz"}, "objects.npz' holds an array of Python objects, which is not read"),
         ({"name": "zurich", "data": "below.npz"}, "has the class number -1; they count from 0"),
     ],
 )

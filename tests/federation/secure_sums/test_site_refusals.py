@@ -63,7 +63,7 @@ def test_a_sum_of_too_few_is_refused_at_every_stage() -> None:
             sites["site-0"].act("share", "sum", {name: keys[name] for name in few})
     sealed = {name: site.act("share", "sum", keys) for name, site in sites.items()}
     boxes = {other: of["site-0"] for other, of in sealed.items() if other != "site-0"}
-    with pytest.raises(Refused, match="2 of 4 sites sent shares, and a secure sum needs 3"):
+    with pytest.raises(Refused, match="2 of 4 sites are left, and a secure sum needs 3"):
         sites["site-0"].act("accept", "sum", "q", {"site-1": boxes["site-1"]})
     sites["site-0"].act("accept", "sum", "q", boxes)
     sites["site-0"].act("mask", "sum", integers("site-0"))

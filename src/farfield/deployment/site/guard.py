@@ -7,6 +7,7 @@ is only one per round and phase (`ledger`), that its model is one that the appro
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -149,4 +150,4 @@ def _content(question: Question) -> str:
 
 
 def _of_run(assignment: Assignment) -> str:
-    return fingerprint(assignment.model_dump_json(exclude={"run"}))
+    return fingerprint(json.dumps(assignment.model_dump(mode="json", exclude={"run"}), sort_keys=True))

@@ -58,6 +58,8 @@ class SecureSum:
                 meaning=each.meaning if how == AS_IT_IS else f"{each.meaning}, times a weight",
                 server_sees="sum",
                 integers=True,
+                range=None,  # of the numbers that the integers stand for
+                bounded=0,
             )
             if how != AS_IT_IS or each.optional:
                 meaning = f"weight of '{name}' in its mean" if how != AS_IT_IS else f"whether '{name}' is there"
