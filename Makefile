@@ -7,7 +7,9 @@ INSTALLED := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types imports docs battery mutants mutants-short overhead flower-overhead startup kill soak kills-short simulation deployment deployment-short watch studies-short clean distclean
+.PHONY: help setup demo test lint types imports docs docs-examples battery mutants mutants-short overhead flower-overhead startup \
+	attacks kill kills-short soak soak-short fuzz fuzz-short secure-sums flower-versions licences simulation deployment \
+	deployment-short watch studies-short clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,15 +78,37 @@ startup: setup ## time of `import farfield` and `farfield --help`, against an em
 	$(BIN)/python benchmarks/startup.py
 
 # The long proofs run one at a time: they kill processes and watch the clock.
-LONG := $(BIN)/python -m pytest -q -m long -n 0 tests/kills
+ONE_BY_ONE := $(BIN)/python -m pytest -q -m long -n 0
 
-kill: setup ## the long proofs: runs that are killed and resumed
-	$(LONG) --timeout 3600
+attacks: setup ## the attacker's suite: a test for each known attack, the long ones included
+	$(BIN)/python -m pytest -q -m "long or not long" tests/attacks
 
-soak: kill ## the same as kill
+kill: setup ## random kills of benches, workers, servers and sites, over 200 in all: same bits, no row lost
+	$(ONE_BY_ONE) --timeout 3600 tests/kills
 
-kills-short: setup ## the long proofs, cut short enough for every change
-	FARFIELD_SHORT=1 $(LONG)
+kills-short: setup ## the same, cut short enough for every change
+	FARFIELD_SHORT=1 $(ONE_BY_ONE) tests/kills
+
+soak: setup ## 1,000 rounds with 30 % of the replies in trouble, and 200 nodes against one server
+	$(ONE_BY_ONE) --timeout 6000 tests/soak
+
+soak-short: setup ## the same, with few rounds and nodes
+	FARFIELD_SHORT=1 $(ONE_BY_ONE) tests/soak
+
+fuzz: setup ## a million fuzzed inputs over everything that is read
+	$(BIN)/python -m tests.fuzz.run --inputs 1000000 --engine both --workers 2
+
+fuzz-short: setup ## the same, with few inputs
+	$(BIN)/python -m tests.fuzz.run --inputs 6000 --engine both --workers 2
+
+secure-sums: setup ## the long proofs of secure sums: every way to leave, real deployments
+	$(ONE_BY_ONE) --timeout 3600 tests/federation/secure_sums tests/deployment/test_secure_sums.py
+
+flower-versions: setup ## a deployment on the lowest and on the highest version of Flower that can be installed
+	$(BIN)/python tests/deployment/flower_versions.py
+
+licences: setup ## check that every installed package may be used with this one
+	$(BIN)/python .ci/licences.py
 
 simulation: setup ## the long proofs of --engine flower: same bits as local, processes that end, hang or are interrupted
 	$(BIN)/python -m pytest -q -m long -n 0 tests/engines/test_simulation.py tests/engines/test_simulation_faults.py
@@ -102,6 +126,9 @@ studies-short: setup ## the figures of docs/statistics.md and docs/new-site.md, 
 	$(BIN)/python -m studies.power --short
 	$(BIN)/python -m studies.new_site_coverage --short
 	$(BIN)/python -m studies.false_alarms --short
+	$(BIN)/python -m studies.robust_rules --short
+	$(BIN)/python -m studies.membership_inference --short
+	$(BIN)/python -m studies.reconstruction
 
 clean: ## remove caches and built files; .venv stays
 	rm -rf build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
