@@ -11,7 +11,9 @@ import torch
 pytest.importorskip("flwr")
 from farfield.deployment.site.guard import SiteGuard
 from farfield.deployment.site.ledger import Ledger
+from farfield.deployment.site.shown_rows import shown_rows
 from farfield.federation.engines.flower.node import Guard
+from farfield.models import ModelSpec, build_model
 from studies.reconstruction import Allowed, Victim, attack, crafted, write_hospitals
 
 
@@ -35,9 +37,33 @@ def test_the_guard_leaves_nothing_to_the_attack(hospitals: Path, way: str) -> No
     assert int(loot.found.sum()) == 0
 
 
-def test_the_bound_is_what_stops_a_server_that_sticks_to_the_rounds(hospitals: Path) -> None:
-    loose = Victim(hospitals, limits={"limits": {"model_change": 30.0}})
-    assert int(attack(loose, "rounds", questions=10).found.sum()) > 30
+def test_the_bound_and_the_last_look_each_stop_a_server_that_sticks_to_the_rounds(tmp_path: Path) -> None:
+    found = {}
+    for number, limits in enumerate(
+        ({"model_change": 30.0, "shown_rows": 54}, {"model_change": 30.0}, {"shown_rows": 54})
+    ):
+        folder = tmp_path / str(number)
+        write_hospitals(folder, made_up=True)
+        found[number] = int(attack(Victim(folder, limits={"limits": limits}), "rounds", questions=10).found.sum())
+    assert found[0] > 30, "without both"
+    assert (found[1], found[2]) == (0, 0)
+
+
+def test_the_rows_that_an_update_shows_are_counted() -> None:
+    """By hand: three rows, three units that are active for rows {0}, {0, 1} and {0, 1, 2}; weights of rows are known."""
+    rows = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [0.25, -1.0]])
+    model = build_model(ModelSpec(input_shape=(2,), outputs=2, hidden=(3,)), 0)
+    first, bias = list(model.layout.slices)[:2]
+    weights = torch.tensor([[0.3, 0.0, 0.0], [0.3, -0.2, 0.0], [0.3, -0.2, 0.7]])
+    update = torch.zeros_like(model.vector)
+    update[model.layout.slices[first]] = (weights @ rows).reshape(-1)
+    update[model.layout.slices[bias]] = weights.sum(dim=1)
+    assert shown_rows({"update": update}, model.vector, model.layout, rows) == 3
+    mixed = torch.tensor([[0.3, -0.2, 0.7], [0.1, 0.5, 0.3], [-0.4, 0.2, 0.9]])
+    update[model.layout.slices[first]] = (mixed @ rows).reshape(-1)
+    update[model.layout.slices[bias]] = mixed.sum(dim=1)
+    assert shown_rows({"update": update, "loss": 0.1}, model.vector, model.layout, rows) == 0
+    assert shown_rows({"update": update}, model.vector, model.layout, torch.zeros(3, 1, 2)) == 0
 
 
 def ask(victim: Victim, parameters: torch.Tensor, round: int = 1, run: str = "run") -> str:
