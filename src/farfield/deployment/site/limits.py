@@ -6,7 +6,7 @@ rows = 10                 # fewest training rows with which the site takes part
 update_rows = 8           # fewest rows that an update, a gradient or statistics may be of
 validation_rows = 2       # fewest rows that validation figures may be of
 model_change = 5.0        # how often the change that the method is expected to make in a round is accepted
-shown_rows = 0            # most training rows that an update may show to a division of its gradients
+shown_rows = 3            # most training rows that an update may show to a division of its gradients
 parameters = 10000000     # most parameters of a model that is larger than this site's own columns make it
 
 A server cannot set them, and they are part of what the operator approves.
@@ -27,7 +27,7 @@ class Limits(BaseModel):
     update_rows: int = Field(8, ge=1)
     validation_rows: int = Field(2, ge=1)
     model_change: float = Field(5.0, gt=0)
-    shown_rows: int = Field(0, ge=0)
+    shown_rows: int = Field(3, ge=0)
     parameters: int = Field(10_000_000, ge=1)
 
     @property
