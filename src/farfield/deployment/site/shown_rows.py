@@ -61,6 +61,6 @@ def _shown(update: Tensor, parameters: Tensor, layer: tuple[slice, slice, tuple[
     guesses = weights[told] / biases[told, None]
     found = torch.zeros(len(rows), dtype=torch.bool)
     at_once = max(1, BLOCK // max(1, rows.numel()))
-    for part in guesses.split(at_once):
+    for part in torch.split(guesses, at_once):
         found |= (torch.cdist(part, rows, p=float("inf")) < NEAR).any(dim=0)
     return found
