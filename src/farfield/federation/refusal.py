@@ -75,6 +75,10 @@ SENTENCES: Mapping[str, str] = {
     "few-rows": "this site has {rows} training rows, and its operator asks for at least {least}",
     "few-update-rows": "the update would be of {rows} rows, and this site's operator asks for at least {least}",
     "few-validation-rows": "this site has {rows} validation rows, and its operator asks for at least {least}",
+    "shows-rows": (
+        "the update would show {rows} single rows of this site, and its operator allows {most}; this round goes on "
+        "without the site"
+    ),
     "first-model": "the model of round 1 is not the one that the approved seed makes; it differs by {change:.3g}",
     "model-change": (
         "the model has changed by {change:.3g} in {rounds} rounds, and the approved method can change it by "

@@ -141,7 +141,14 @@ class SiteResponder(Responder):
             self._activity.add("refused", one_line(error))
             problem = error.wire if isinstance(error, Refused) else Refused("unreadable").wire
             same = {name: value for name, value in _plain_header(message).items() if name in ANSWERED}
-            nothing = {"samples": 0, "steps": 0, "examples": 0, "seconds": 0.0, "problem": problem, "detail": ""}
+            nothing: dict[str, Any] = {
+                "samples": 0,
+                "steps": 0,
+                "examples": 0,
+                "seconds": 0.0,
+                "problem": problem,
+                "detail": "",
+            }
             return Message(pack({**same, **nothing}, {"values": {}, "state": {}}), reply_to=message)
 
     @contextlib.contextmanager

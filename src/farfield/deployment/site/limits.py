@@ -5,7 +5,8 @@ runs = 1                  # runs that this site takes part in; 'farfield client 
 rows = 10                 # fewest training rows with which the site takes part
 update_rows = 8           # fewest rows that an update, a gradient or statistics may be of
 validation_rows = 2       # fewest rows that validation figures may be of
-model_change = 3.0        # how often the change that the method is expected to make in a round is accepted
+model_change = 5.0        # how often the change that the method is expected to make in a round is accepted
+shown_rows = 3            # most training rows that an update may show to a division of its gradients
 parameters = 10000000     # most parameters of a model that is larger than this site's own columns make it
 
 A server cannot set them, and they are part of what the operator approves.
@@ -25,7 +26,8 @@ class Limits(BaseModel):
     rows: int = Field(10, ge=1)
     update_rows: int = Field(8, ge=1)
     validation_rows: int = Field(2, ge=1)
-    model_change: float = Field(3.0, gt=0)
+    model_change: float = Field(5.0, gt=0)
+    shown_rows: int = Field(3, ge=0)
     parameters: int = Field(10_000_000, ge=1)
 
     @property
@@ -34,5 +36,6 @@ class Limits(BaseModel):
         return (
             f"Limits: {self.runs} run{'s' if self.runs > 1 else ''}, one answer per phase and round; at least "
             f"{self.rows} training rows, {self.update_rows} rows in an update and {self.validation_rows} in validation "
-            f"figures; a model that changes over {self.model_change:g} times as much as the method does is refused."
+            f"figures; a model that changes over {self.model_change:g} times as much as the method does is "
+            f"refused, and so is an update that shows more than {self.shown_rows} rows."
         )
