@@ -59,9 +59,9 @@ def fuzz(target: Target, inputs: int, seed: int, engine: str, keep: Path) -> Out
             outcome.peak_mb = max(outcome.peak_mb, _read(figures)[3] >> 10)
             outcome.grown_mb = max(outcome.grown_mb, (_read(figures)[3] - _read(figures)[4]) >> 10)
             if ended is not None:
-                _blame(figures, folder, ended)
-                if _read(figures)[0] == done and done == 0:
+                if _read(figures)[0] == done and not _read(figures)[5]:
                     raise SystemExit(f"{target.name} cannot be opened: {(folder / 'said').read_text()[-3000:]}")
+                _blame(figures, folder, ended)
     outcome.inputs, outcome.refused, outcome.failures = _read(figures)[:3]
     outcome.seconds = time.monotonic() - started
     for path in (*folder.glob("*.bin"), *folder.glob("*.txt")):

@@ -158,7 +158,9 @@ def messages_to_a_server(folder: Path) -> tuple[Sequence[Seed], Consume]:
         "steps": 3, "examples": 60, "seconds": 0.1, "problem": "", "detail": "",
     }  # fmt: skip
     sizes = {name: of.sizes(model.layout) for name, of in declared.items()}
-    values = {name: torch.zeros([size or 1 for size in of]) if of else 0.5 for name, of in sizes.items()}
+    values = {
+        name: torch.zeros([1 if size is None else size for size in of]) if of else 0.5 for name, of in sizes.items()
+    }
     answer = pack({"ask": "describe", "answer": json.dumps({"site": "amber", "schema": {}}), "problem": ""}, {})
     asked = Message(pack({}, {}), 1, "query.farfield")
     asked.metadata.__dict__["_message_id"] = str(uuid.uuid4())
