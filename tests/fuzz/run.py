@@ -22,8 +22,8 @@ from pathlib import Path
 from tests.fuzz.target import TARGETS, Target, memory_folder
 from tests.fuzz.worker import FIGURES
 
-#: Seconds without a finished input after which a process is taken to hang; opening a target takes its time too.
-PATIENCE = 180.0
+#: Seconds without a finished input after which a process is taken to hang, and seconds to open a target.
+PATIENCE, OPENING = 180.0, 1200.0
 #: A process may hold this many bytes in all.
 MOST_MEMORY = 3 << 30
 
@@ -59,9 +59,9 @@ def fuzz(target: Target, inputs: int, seed: int, engine: str, keep: Path) -> Out
             outcome.peak_mb = max(outcome.peak_mb, _read(figures)[3] >> 10)
             outcome.grown_mb = max(outcome.grown_mb, (_read(figures)[3] - _read(figures)[4]) >> 10)
             if ended is not None:
-                _blame(figures, folder, ended)
-                if _read(figures)[0] == done and done == 0:
+                if _read(figures)[0] == done and not _read(figures)[5]:
                     raise SystemExit(f"{target.name} cannot be opened: {(folder / 'said').read_text()[-3000:]}")
+                _blame(figures, folder, ended)
     outcome.inputs, outcome.refused, outcome.failures = _read(figures)[:3]
     outcome.seconds = time.monotonic() - started
     for path in (*folder.glob("*.bin"), *folder.glob("*.txt")):
@@ -81,15 +81,16 @@ def _watched(arguments: list[str], figures: Path, folder: Path) -> str | None:
     with open(folder / "said", "wb") as said:
         command = [sys.executable, "-m", "tests.fuzz.worker", *arguments]
         process = subprocess.Popen(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
-        seen, since = -1, time.monotonic()
+        first = seen = _read(figures)[0]
+        since = time.monotonic()
         try:
             while process.poll() is None:
                 time.sleep(0.05)
                 done = _read(figures)[0]
                 if done != seen:
                     seen, since = done, time.monotonic()
-                elif time.monotonic() - since > PATIENCE:
-                    return f"no end after {PATIENCE:.0f} s"
+                elif time.monotonic() - since > (OPENING if seen == first else PATIENCE):
+                    return "no end in sight"
                 if _held(process.pid) > MOST_MEMORY:
                     return f"more than {MOST_MEMORY >> 30} GB"
         finally:

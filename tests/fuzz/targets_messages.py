@@ -152,13 +152,15 @@ def messages_to_a_server(folder: Path) -> tuple[Sequence[Seed], Consume]:
     engine = FlowerFederation(sites, [Node(1, "amber", "amber")], model.layout, assignment, deadline=1.0)  # type: ignore[arg-type]
     engine._round, engine._attempt = 1, "a"
     declared = declared_phases(build("scaffold", assignment.settings))["train"]
-    engine._sends = declared.sends
+    engine._sends = declared
     header = {
         "run": assignment.run, "round": 1, "attempt": "a", "phase": "train", "client": "amber", "samples": 20,
         "steps": 3, "examples": 60, "seconds": 0.1, "problem": "", "detail": "",
     }  # fmt: skip
-    numbers = model.layout.parameters
-    values = {name: torch.zeros(numbers) for name in declared.sends}
+    sizes = {name: of.sizes(model.layout) for name, of in declared.items()}
+    values = {
+        name: torch.zeros([1 if size is None else size for size in of]) if of else 0.5 for name, of in sizes.items()
+    }
     answer = pack({"ask": "describe", "answer": json.dumps({"site": "amber", "schema": {}}), "problem": ""}, {})
     asked = Message(pack({}, {}), 1, "query.farfield")
     asked.metadata.__dict__["_message_id"] = str(uuid.uuid4())

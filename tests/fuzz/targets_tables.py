@@ -52,7 +52,7 @@ def csv_tables(folder: Path) -> tuple[Sequence[Seed], Consume]:
         prepare(load_table(path, label="died", domain="hospital"))
 
     text = rows_of_a_table()
-    short = "x,hospital,died\n1,a,0\n2,a,1\n1,b,1\n3,b,0\n"
+    short = "x,hospital,died\n" + "".join(f"{n},{'ab'[n % 2]},{n % 3}\n" for n in range(12))
     numbers = "x;y;hospital;died\n" + "".join(
         f"{n},5;{n};{'ab'[n % 2]};{n / 3:.2f}\n".replace(".", ",") for n in range(12)
     )
@@ -109,7 +109,7 @@ def csv_cells(folder: Path) -> tuple[Sequence[Seed], Consume]:
 def parquet_tables(folder: Path) -> tuple[Sequence[Seed], Consume]:
     frame = _frame()
     frame.to_parquet(folder / "seed.parquet")
-    small = frame[["age", "hospital", "died"]].head(9)
+    small = frame[["age", "hospital", "died"]]
     small.to_parquet(folder / "small.parquet", compression=None)
     bodies = [(folder / name).read_bytes() for name in ("seed.parquet", "small.parquet")]
     return [Seed(body) for body in bodies], _table_reader(folder / "rows.parquet")
@@ -120,7 +120,7 @@ def excel_tables(folder: Path) -> tuple[Sequence[Seed], Consume]:
     """Workbooks: the archive itself, and one of the parts in it."""
     import zipfile
 
-    _frame().head(9).to_excel(folder / "seed.xlsx", index=False)
+    _frame().to_excel(folder / "seed.xlsx", index=False)
     with zipfile.ZipFile(folder / "seed.xlsx") as book:
         parts = {name: book.read(name) for name in book.namelist()}
     names = sorted(parts)
@@ -168,7 +168,7 @@ def array_files(folder: Path) -> tuple[Sequence[Seed], Consume]:
     (folder / "site.toml").write_text('name = "amber"\ndata = "rows.npz"\n')
     rows = np.random.default_rng(1)
     np.savez(folder / "seed.npz", x=rows.normal(size=(12, 4)), y=np.arange(12) % 3)
-    np.savez_compressed(folder / "other.npz", x=rows.normal(size=(12, 4)).astype("f4"), y=np.array(["a", "b"] * 6))
+    np.savez_compressed(folder / "other.npz", x=rows.normal(size=(12, 4)).astype("f4"), y=np.linspace(0, 1, 12))
 
     def consume(data: bytes) -> None:
         (folder / "rows.npz").write_bytes(data)

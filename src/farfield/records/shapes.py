@@ -191,7 +191,28 @@ class _Site(_Shape):
     residuals: dict[Name, Numbers | Bounded | None] | None = None
 
 
-_SITE = TypeAdapter(_Site)
+class _Picture(_Shape):
+    label: Name = ""
+    png: str = ""
+
+
+class _ExampleColumn(_Shape):
+    name: Name
+    kind: Name = ""
+    shift: Bounded | None
+    means: dict[Name, Bounded | None] = {}
+    missing: dict[Name, Bounded] = {}
+
+
+class _Examples(_Shape):
+    """What the domains look like: pictures, or the columns that shift most."""
+
+    kind: Name = ""
+    domains: dict[Name, Annotated[list[_Picture], Field(max_length=1_000)]] = {}
+    columns: Annotated[list[_ExampleColumn], Field(max_length=1_000)] = []
+
+
+_SITE, _EXAMPLES = TypeAdapter(_Site), TypeAdapter(_Examples)
 _PLAN, _CONFIG, _RESULT = TypeAdapter(_Plan), TypeAdapter(_Config), TypeAdapter(_Result)
 _ROUND, _EVENT, _TRIAL = TypeAdapter(_RoundRow), TypeAdapter(_EventRow), TypeAdapter(_Trial)
 
@@ -247,6 +268,11 @@ def is_site(site: Any) -> bool:
     if confusion and any(len(row) != len(confusion) for row in confusion):
         return False
     return not decision or len({len(decision[key]) for key in ("thresholds", "net_benefit", "treat_all")}) == 1
+
+
+def are_examples(content: Mapping[str, Any]) -> bool:
+    """Whether these are the examples of a bench's domains."""
+    return _fits(_EXAMPLES, content)
 
 
 def within_bounds(figures: Mapping[str, Any]) -> dict[str, Any]:

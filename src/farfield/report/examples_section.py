@@ -8,6 +8,7 @@ from typing import Any
 from farfield.records.bench_folder import EXAMPLES
 from farfield.records.checked_files import read_checked_json
 from farfield.records.checksums import DamagedFile
+from farfield.records.shapes import are_examples
 from farfield.report.collect import Sweep
 from farfield.report.formats import MISSING, number, public
 from farfield.report.grid import Cell, Column, Grid, Tone
@@ -20,9 +21,10 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 def read_examples(sweep: Sweep) -> dict[str, Any]:
     """The bench's examples; empty where it has none, or where the file cannot be read."""
     try:
-        return read_checked_json(sweep.folder / EXAMPLES)
+        content = read_checked_json(sweep.folder / EXAMPLES)
     except (OSError, DamagedFile):
         return {}
+    return content if are_examples(content) else {}
 
 
 def pictures(content: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
