@@ -47,7 +47,7 @@ def test_a_site_is_removed_from_a_running_server_and_a_key_is_replaced(tmp_path:
         assert done.returncode == 0, done.stderr
         assert "site 'cedar' is removed; the run goes on with 'amber', 'birch'" in done.stdout
         net.wait(clients["cedar"], code=2)
-        assert "does not know this site's key" in net.said("cedar")
+        assert "does not let this site in any more: its key was removed or replaced" in net.said("cedar")
         net.until("a word", lambda: "site 'cedar' was removed; the run goes on with 2 of 3" in net.said("server"))
 
         # The site makes a new key, its operator sends the .pub, and the server's operator lets it in.

@@ -94,11 +94,10 @@ def doctor(net: Deployment) -> None:
 
 
 def test_one_command_starts_and_goes_on_and_says_that_all_is_done(tmp_path: Path) -> None:
-    with deployment(tmp_path / "net", algorithm="scaffold", rounds=6) as net:
+    with deployment(tmp_path / "net", algorithm="scaffold", rounds=12) as net:
         server = net.server("--start-or-resume")
         clients = [net.client(name) for name in SITES]
         net.until("two rounds", lambda: rounds_made(net) >= 2)
-        doctor(net)
         server.send_signal(signal.SIGTERM)
         net.wait(server, code=0)
         assert "stopped; the same command goes on" in net.said("server")
@@ -111,7 +110,7 @@ def test_one_command_starts_and_goes_on_and_says_that_all_is_done(tmp_path: Path
         with socket.create_server(("127.0.0.1", net.port)):  # a finished run needs no port
             net.wait(net.server("--start-or-resume"))
         assert net.said("server").count("sha256 of the last round's model") == said + 1
-    assert net.result()["model_sha256"] == trained_here(tmp_path / "local", "scaffold", 6)
+    assert net.result()["model_sha256"] == trained_here(tmp_path / "local", "scaffold", 12)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -120,6 +119,8 @@ def test_a_site_and_a_server_end_by_signals_with_all_their_processes(tmp_path: P
         server = net.server()
         clients = [net.client(name) for name in SITES]
         net.until("a round", lambda: rounds_made(net) >= 1)
+        if number == signal.SIGTERM:
+            doctor(net)
         clients[0].send_signal(number)
         net.wait(clients[0], code=code)
         assert "this site has left; the same command joins again" in net.said("amber")

@@ -42,7 +42,9 @@ STILL_CONNECTED = 75.0
 #: Seconds before a SuperNode is started again; they double at a site that stays, up to the longest.
 PAUSE_SECONDS, LONGEST_PAUSE = 5.0, 60.0
 #: Parts of Flower's messages about a key that is not registered.
-_UNKNOWN_KEY = ("unauthenticated", "unauthorized", "permission", "not registered", "public key", "failed to activate")
+_UNKNOWN_KEY = ("unauthenticated", "permission", "not registered", "public key", "failed to activate")
+#: What a SuperNode prints when it ends by itself: Flower lets it do so if the server stops recognising its key.
+_ENDED = "supernode terminated gracefully"
 #: The command that reads a site's rows and works on them; the state folder is added to it.
 WORKER = (sys.executable, "-m", "farfield.deployment.site.worker_process")
 #: Called with each row of the activity log, for the operator.
@@ -257,6 +259,11 @@ def _watch(
 
 def _why_left(federation: FederationFile, node: Process) -> str:
     printed = node.log_tail(14)
+    if _ENDED in printed.lower():
+        return (
+            f"the server at {federation.server} does not let this site in any more: its key was removed or replaced "
+            "there, or this machine's clock has become wrong; ask its operator"
+        )
     if any(sign in printed.lower() for sign in _UNKNOWN_KEY):
         return (
             f"the server at {federation.server} does not know this site's key, another client is connected with it, or "
