@@ -70,8 +70,8 @@ def test_the_published_rule_does_not_care_how_rows_are_cut_and_passes_nan_on(row
 
 
 def test_entries_below_a_few_roundings_of_their_layer_become_zeros_and_no_others() -> None:
-    tiny = 2.0**-23  # one rounding of 1 in float32; the limit is 64 of them
-    row = torch.tensor([1.0, 63 * tiny, -65 * tiny, 1e-3, 1e-3 * 63 * tiny, 1e-3 * 65 * tiny, 63 * tiny, -tiny])
+    tiny = 2.0**-23  # one rounding of 1 in float32; the limit is 256 of them
+    row = torch.tensor([1.0, 255 * tiny, -257 * tiny, 1e-3, 1e-3 * 255 * tiny, 1e-3 * 257 * tiny, 255 * tiny, -tiny])
     layers = [slice(0, 3), slice(3, 6), slice(6, 8)]  # the last is noise as a whole
     expected = [1.0, 0.0, float(row[2]), float(row[3]), 0.0, float(row[5]), 0.0, 0.0]
     before = row.clone()

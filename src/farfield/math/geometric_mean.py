@@ -29,7 +29,7 @@ Zeros = Literal["paper", "neither", "published"]
 #: What the published code adds to |g| before it takes the logarithm.
 _PUBLISHED_EPSILON = 1e-10
 #: An entry below this many roundings of its layer's largest entry has no sign of its own.
-_ROUNDINGS = 64
+_ROUNDINGS = 256
 
 #: Columns that are looked at together; more of them would not stay in the processor's cache.
 _AT_ONCE = 1 << 14
@@ -168,9 +168,9 @@ def without_rounding_noise(grads: Tensor, layers: Sequence[slice]) -> Tensor:
 
     Below a normalisation by an example's own statistics (GroupNorm), some derivatives are zero in exact arithmetic: by
     the bias of a channel that is a group of its own, or by everything below groups of which only the mean is used. In
-    floating point such derivatives are what is left of terms that cancel, one to some forty roundings of them, and
+    floating point such derivatives are what is left of terms that cancel, one to some 190 roundings of them, and
     their sign means nothing. `layers` are the columns of each layer's weight and bias together. An entry is noise where
-    it is at most 64 roundings (ε of the dtype) of the largest entry of its layer in its row, and a whole layer is noise
+    it is at most 256 roundings (ε of the dtype) of the largest entry of its layer in its row, and a whole layer is noise
     where its largest entry is that small beside the largest of the row.
     """
     rows = grads.reshape(-1, grads.shape[-1]).clone()
