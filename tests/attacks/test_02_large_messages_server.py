@@ -21,6 +21,7 @@ import pytest
 
 from tests.attacks.oversized_site import BYTES
 from tests.attacks.processes import find_process, memory
+from tests.deployment import network
 from tests.deployment.network import Deployment, deployment
 
 pytest.importorskip("flwr")
@@ -124,8 +125,12 @@ def test_headers_without_end_are_cut(net: Deployment) -> None:
     assert memory(pid)[1] - before[1] < GROWTH
 
 
-def test_a_reply_that_is_larger_than_declared_is_refused_and_named(tmp_path: Path) -> None:
-    with deployment(tmp_path / "net", sites=("amber", "birch"), rounds=2, quorum=0.5, deadline=120) as net:
+def test_a_reply_that_is_larger_than_declared_is_refused_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SIZE / 1e6  # the site itself takes its time to make so much
+    monkeypatch.setattr(network, "PATIENCE", network.PATIENCE + slow)
+    with deployment(tmp_path / "net", sites=("amber", "birch"), rounds=2, quorum=0.5, deadline=120 + slow) as net:
         server = net.server()
         amber = net.client("amber")
         home, script = net.folder / "birch", Path(__file__).with_name("oversized_site.py")

@@ -10,7 +10,7 @@ from .private_parts import find
 #: Seconds in which the headers of a request must arrive, and the most bytes that they may have.
 HEADER_SECONDS, HEADER_BYTES = 30.0, 64 * 1024
 #: Seconds that a connection stays after the answer that ends it.
-LAST_WORD_SECONDS = 0.1
+LAST_WORD_SECONDS = 0.02
 #: The most connections at a time; the next one is answered with 503.
 MOST_CONNECTIONS = 2048
 
