@@ -34,6 +34,9 @@ from farfield.tasks import unpacking
 from farfield.tasks.data_folder.data_set import RemoteFile
 from farfield.tasks.data_folder.fetching import _unpack
 from farfield.tasks.images.image_set import MOST_PIXELS, ImageError, decode
+from farfield.tasks.user_data.column_statistics import PreparationError
+from farfield.tasks.user_data.fitted_preparation import read_fitted
+from farfield.tasks.user_data.preparation import FORMAT
 from tests.fuzz.target import command
 from tests.older_records import without_checksums
 from tests.toy import task
@@ -329,6 +332,28 @@ def test_arrays_of_python_objects_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(UserError, match="an array of Python objects"):
         unpacking.load_npy(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("levels", [["a"]]),
+        ("levels", ["a", "a"]),
+        ("levels", [None]),
+        ("scale", 0),
+        ("scale", 10**400),
+        ("mean", "nan"),
+    ],
+)
+def test_a_preparation_of_another_shape_is_refused(name: str, value: Any) -> None:
+    """Found by fuzzing model folders without checksums: a level that is a list, say."""
+    column = {"name": "ward", "kind": "category", "levels": ["a"], "missing": False, "live": [True]}
+    column |= {"fill": 0.0, "mean": 0.0, "scale": 1.0}
+    whole = {"kind": "table", "format": FORMAT, "columns": [column], "label": {"mean": 0.0, "scale": 1.0}, "other": []}
+    assert list(read_fitted(whole).to_json()["columns"][0]["levels"]) == ["a"]
+    changed = {**column, name: value, "live": [True] * (len(value) if name == "levels" else 1)}
+    with pytest.raises(PreparationError, match="damaged"):
+        read_fitted({**whole, "columns": [changed]})
 
 
 # Folders of records: whatever is in them, `farfield report` writes a page or one sentence.

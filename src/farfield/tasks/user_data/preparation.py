@@ -20,6 +20,7 @@ missing value, a number that varies) is a constant 0: a model has no weight for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
@@ -159,8 +160,11 @@ class FittedTable:
         try:
             columns = tuple(_column_from_json(entry) for entry in content["columns"])
             label = content["label"]
-            return cls(columns, float(label["mean"]), float(label["scale"]), tuple(content["other"]))
-        except (KeyError, TypeError, ValueError) as error:
+            mean, scale = float(label["mean"]), float(label["scale"])
+            if not math.isfinite(mean) or not math.isfinite(scale) or scale <= 0:
+                raise ValueError("in the scale of the label")
+            return cls(columns, mean, scale, tuple(map(str, content["other"])))
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise PreparationError(f"this preparation is damaged: {type(error).__name__} {error}") from error
 
 
@@ -274,8 +278,13 @@ def _column_from_json(entry: Mapping[str, Any]) -> FittedColumn:
     column = Column(str(entry["name"]), entry["kind"], tuple(entry["levels"]), bool(entry["missing"]))
     if column.kind not in ("number", "boolean", "category") or len(entry["live"]) != column.width:
         raise ValueError(f"in column '{column.name}'")
+    if not all(isinstance(level, str) for level in column.levels) or len(set(column.levels)) < len(column.levels):
+        raise ValueError(f"in the levels of column '{column.name}'")
     live = tuple(bool(flag) for flag in entry["live"])
-    return FittedColumn(column, float(entry["fill"]), float(entry["mean"]), float(entry["scale"]), live)
+    numbers = [float(entry[name]) for name in ("fill", "mean", "scale")]
+    if not all(map(math.isfinite, numbers)) or numbers[2] <= 0:
+        raise ValueError(f"in the statistics of column '{column.name}'")
+    return FittedColumn(column, *numbers, live)
 
 
 def _check_shape(x: torch.Tensor, columns: int, where: str = "") -> None:
