@@ -172,7 +172,7 @@ def messages_to_a_server(folder: Path) -> tuple[Sequence[Seed], Consume]:
             return
         reply = Message(content, reply_to=asked)
         if data[:1] == b"o":
-            outcome = engine._outcome(reply, 0, "train")
+            outcome = engine._outcome(reply, 0, "train", None)
             if outcome.problem is None:
                 finite = (value for value in outcome.values.values() if isinstance(value, torch.Tensor))
                 assert all(bool(torch.isfinite(value).all()) for value in finite if value.is_floating_point())

@@ -72,7 +72,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-ROWS = st.dictionaries(st.text().filter(lambda name: name != "check"), VALUES, max_size=5)
+ROWS = st.dictionaries(st.text().filter(lambda name: name != "check"), VALUES, min_size=1, max_size=5)
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
