@@ -11,7 +11,8 @@ from importlib.metadata import Distribution, distributions
 
 #: Licences that ask for no more than a notice, by the words that name them.
 PERMISSIVE = (
-    r"0BSD|3-Clause BSD License|Apache[ -]2\.0( WITH LLVM-exception)?|Apache Software License|BSD License|BSD-[23]-Clause|"
+    r"0BSD|3-Clause BSD License|Apache[ -]2\.0( WITH LLVM-exception)?|Apache Software License|BSD License|"
+    r"BSD-[23]-Clause|"
     r"BSL-1\.0|CC0-1\.0|DFSG approved|ISC|ISC License \(ISCL\)|MIT|MIT License|MIT-0|MIT-CMU|PSF-2\.0|Public Domain|"
     r"Python Software Foundation License|Zlib"
 )

@@ -41,7 +41,9 @@ def line(entry: dict[str, object]) -> str | None:
     assert isinstance(origin, dict)
     if "archive_info" not in origin:
         return None
-    return f"{str(about['name']).lower()}=={about['version']} --hash=sha256:{origin['archive_info']['hashes']['sha256']}"
+    return (
+        f"{str(about['name']).lower()}=={about['version']} --hash=sha256:{origin['archive_info']['hashes']['sha256']}"
+    )
 
 
 def main() -> None:

@@ -170,8 +170,8 @@ def without_rounding_noise(grads: Tensor, layers: Sequence[slice]) -> Tensor:
     the bias of a channel that is a group of its own, or by everything below groups of which only the mean is used. In
     floating point such derivatives are what is left of terms that cancel, one to some 190 roundings of them, and
     their sign means nothing. `layers` are the columns of each layer's weight and bias together. An entry is noise where
-    it is at most 256 roundings (ε of the dtype) of the largest entry of its layer in its row, and a whole layer is noise
-    where its largest entry is that small beside the largest of the row.
+    it is at most 256 roundings (ε of the dtype) of the largest entry of its layer in its row, and a whole layer is
+    noise where its largest entry is that small beside the largest of the row.
     """
     rows = grads.reshape(-1, grads.shape[-1]).clone()
     roundings = _ROUNDINGS * torch.finfo(rows.dtype).eps
