@@ -21,6 +21,7 @@ from tests.deployment.network import Deployment, deployment
 
 pytest.importorskip("flwr")
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user"),
     pytest.mark.timeout(900),
 ]

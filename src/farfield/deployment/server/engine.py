@@ -137,7 +137,8 @@ class SitesFederation(FlowerFederation):
         """Return the place if the node's key has that site's name and the site was not removed; report another name."""
         if place is None or place in self.removed:
             return None
-        names = self._roster.names if self._roster is not None else self._names
+        # The roster knows keys that were replaced since the start; where it is empty, the names of the start hold.
+        names = (self._roster.names if self._roster is not None else {}) or self._names
         why = wrong_name(names, node, self._members[place].name)
         if why is None:
             return place
