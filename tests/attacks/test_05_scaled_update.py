@@ -222,8 +222,8 @@ def test_a_site_refuses_a_server_that_asks_for_another_bound_than_it_approved(tm
     assert approved.settings["bound"] == "median"
     check_proposal(approved, proposal(federation)["settings"], 2)  # type: ignore[arg-type]
     check_phase(approved, algorithm="fedavg", settings=approved.settings, rounds=2, phase="train")
-    with pytest.raises(Refused, match='has approved another bound than the server asks for'):
+    with pytest.raises(Refused, match="has approved another bound than the server asks for"):
         check_proposal(approved, {"bound": None}, 2)
     settings = {**approved.settings, "bound": None}
-    with pytest.raises(Refused, match='has approved another bound than the server asks for'):
+    with pytest.raises(Refused, match="has approved another bound than the server asks for"):
         check_phase(approved, algorithm="fedavg", settings=settings, rounds=2, phase="train")

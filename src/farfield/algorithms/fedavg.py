@@ -154,6 +154,8 @@ class FedAvg:
         self._check_what_the_server_sees()
 
     def _check_what_the_server_sees(self) -> None:
+        if not isinstance(self.params, CommonSettings):
+            return  # a plan refuses it, with a sentence
         if self.params.secure_sums:
             self._refuse(self.limits().of_settings(self.params))
             if self.server is not None:
