@@ -281,10 +281,10 @@ def _column_from_json(entry: Mapping[str, Any]) -> FittedColumn:
     if not all(isinstance(level, str) for level in column.levels) or len(set(column.levels)) < len(column.levels):
         raise ValueError(f"in the levels of column '{column.name}'")
     live = tuple(bool(flag) for flag in entry["live"])
-    numbers = [float(entry[name]) for name in ("fill", "mean", "scale")]
-    if not all(map(math.isfinite, numbers)) or numbers[2] <= 0:
+    fill, mean, scale = (float(entry[name]) for name in ("fill", "mean", "scale"))
+    if not all(map(math.isfinite, (fill, mean, scale))) or scale <= 0:
         raise ValueError(f"in the statistics of column '{column.name}'")
-    return FittedColumn(column, *numbers, live)
+    return FittedColumn(column, fill, mean, scale, live)
 
 
 def _check_shape(x: torch.Tensor, columns: int, where: str = "") -> None:
