@@ -6,6 +6,7 @@ The inputs are concrete. The fuzzers in `tests/fuzz` look for more, and what the
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import io
 import json
@@ -288,6 +289,16 @@ def test_a_cell_of_400_digits_is_refused_in_words(tmp_path: Path, column: str, s
         read(tmp_path / "rows.csv")
 
 
+def test_a_number_with_a_decimal_comma_that_no_reader_takes_is_no_crash(tmp_path: Path) -> None:
+    """Found by fuzzing: digits of another script beside decimal commas, which Python counts as digits."""
+    lines = [f"{n},5;{'ab'[n % 2]};{n / 3:.2f}".replace(".", ",") for n in range(12)]
+    for cell in ("\u0661\u0662,5", "9" * 400 + ",5", "1" * 5000):
+        changed = [*lines[:4], f"{cell};a;1,0", *lines[5:]]
+        (tmp_path / "rows.csv").write_text("\n".join(["x;hospital;died", *changed]) + "\n")
+        with contextlib.suppress(UserError):
+            read(tmp_path / "rows.csv")
+
+
 def test_a_packed_table_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "FREE", 1 << 20)
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(ROWS.encode() + b" " * (8 << 20)))
@@ -391,6 +402,7 @@ CHANGES: list[tuple[str, str, str]] = [
     (f"{RUN}/result.json", '"rounds": 2', '"rounds": null'),
     (f"{RUN}/result.json", '"seconds": ', '"seconds": "x", "s": '),
     (f"{RUN}/result.json", '"local_steps": ', '"local_steps": 1e999, "l": '),
+    (f"{RUN}/result.json", '"settings": {', '"settings": {"x": 1e999, '),
     (f"{RUN}/result.json", '"versions": {', '"versions": [], "v": {'),
     (f"{RUN}/rounds.jsonl", '"validation": {', '"validation": [], "v": {'),
     (f"{RUN}/rounds.jsonl", '"accuracy": ', '"accuracy": "x", "a": '),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from farfield.records.atomic import write_atomic
-from farfield.records.checksums import CHECK, UNREADABLE, DamagedFile, digest
+from farfield.records.checksums import CHECK, UNREADABLE, DamagedFile, digest, finite_number, refuse_number
 
 _TOML_END = re.compile(rb'# check = "([0-9a-f]{32})"\n\Z')
 
@@ -29,7 +29,7 @@ def read_checked_json(path: Path) -> dict[str, Any]:
 def checked_object(path: Path, data: bytes) -> dict[str, Any]:
     """Return the JSON object in these bytes of a file without its checksum. Raises DamagedFile."""
     try:
-        content = json.loads(data)
+        content = json.loads(data, parse_constant=refuse_number, parse_float=finite_number)
     except UNREADABLE as error:
         raise DamagedFile(f"'{path}' is damaged: {_said(error)}") from error
     if not isinstance(content, dict):

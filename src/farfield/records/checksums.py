@@ -76,16 +76,22 @@ class LineReader:
             self._checked, line = True, body
         try:
             # What has a checksum was written here, and is finite; anything else may hold NaN or 1e999.
-            row = json.loads(line) if end is not None else json.loads(line, parse_constant=_refuse, parse_float=_finite)
+            row = (
+                json.loads(line)
+                if end is not None
+                else json.loads(line, parse_constant=refuse_number, parse_float=finite_number)
+            )
         except UNREADABLE:
             return None
         return row if isinstance(row, dict) else None
 
 
-def _finite(text: str) -> float:
+def finite_number(text: str) -> float:
+    """Return the number that a JSON text writes. Raises ValueError for one that is not finite, such as 1e999."""
     value = float(text)
-    return value if math.isfinite(value) else _refuse(text)
+    return value if math.isfinite(value) else refuse_number(text)
 
 
-def _refuse(text: str) -> NoReturn:
+def refuse_number(text: str) -> NoReturn:
+    """Raise ValueError for what is no number of a record."""
     raise ValueError(f"{text[:40]} is no number of a record")

@@ -141,11 +141,13 @@ def _open_table(site: SiteFile, path: Path) -> SiteData:
 
 
 def _open_arrays(site: SiteFile, path: Path) -> SiteData:
-    from farfield.tasks.unpacking import load_npz
+    from farfield.tasks.unpacking import PackedError, load_npz
     from farfield.tasks.user_data.arrays import array_domain
 
-    with _about(site, "data"):
+    try:
         given = load_npz(path, ("x", "y"))
+    except PackedError as error:
+        raise site.refusal("data", f"'{path.name}' cannot be read as arrays: {error}") from None
     for name in ("x", "y"):
         if name not in given:
             raise site.refusal("data", f"'{path.name}' holds no array '{name}'; it needs x and y")

@@ -85,7 +85,13 @@ def numbers_as_read(series: Series, commas: bool) -> Series:
 
 
 def _read_numbers(texts: Series, commas: bool) -> Series:
-    return _read_again(texts.to_frame("cell"), commas)["cell"].astype(float)
+    import pandas as pd
+
+    try:
+        return _read_again(texts.to_frame("cell"), commas)["cell"].astype(float)
+    except (ValueError, OverflowError):  # the reader takes one of them for no number, or for one that no float holds
+        plain = texts.map(lambda cell: cell.replace(",", ".") if isinstance(cell, str) else None)
+        return pd.to_numeric(plain, errors="coerce").astype(float)
 
 
 def _read_again(frame: DataFrame, commas: bool) -> DataFrame:
