@@ -27,7 +27,7 @@ CHECK = "check"
 _DIGITS = 32
 #: Lines that are longer than this are no rows of ours.
 LONGEST_LINE = 64 * 2**20
-_LINE_END = re.compile(rb', "check": "([0-9a-f]{32})"\}\s*\Z')
+_LINE_END = re.compile(rb'(?:, )?"check": "([0-9a-f]{32})"\}\s*\Z')
 #: A line that had a checksum before the damage hit it, which is not what an older version wrote.
 _ONCE_CHECKED = re.compile(rb'"check": "|"[0-9a-f]{32}"\}\s*\Z')
 #: What reading JSON or TOML that somebody else wrote can raise: deep nesting is a RecursionError.
