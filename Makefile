@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.setup-done
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo test lint types imports docs docs-examples battery mutants mutants-short overhead flower-overhead startup \
-	attacks kill kills-short soak soak-short fuzz fuzz-short secure-sums flower-versions licences simulation deployment \
+	attacks attacks-short kill kills-short soak soak-short fuzz fuzz-short secure-sums flower-versions licences simulation deployment \
 	deployment-short watch studies-short clean distclean
 
 help: ## show this list
@@ -83,6 +83,9 @@ ONE_BY_ONE := $(BIN)/python -m pytest -q -m long -n 0
 attacks: setup ## the attacker's suite: a test for each known attack, the long ones included
 	$(BIN)/python -m pytest -q -m "long or not long" tests/attacks
 
+attacks-short: setup ## those of them that start real deployments, for every change; the quick ones are in make test
+	$(ONE_BY_ONE) --timeout 900 tests/attacks -k "not bit_rot"
+
 kill: setup ## random kills of benches, workers, servers and sites, over 200 in all: same bits, no row lost
 	$(ONE_BY_ONE) --timeout 3600 tests/kills
 
@@ -99,7 +102,7 @@ fuzz: setup ## a million fuzzed inputs over everything that is read
 	$(BIN)/python -m tests.fuzz.run --inputs 1000000 --engine both --workers 2
 
 fuzz-short: setup ## the same, with few inputs
-	$(BIN)/python -m tests.fuzz.run --inputs 6000 --engine both --workers 2
+	$(BIN)/python -m tests.fuzz.run --short --workers 2
 
 secure-sums: setup ## the long proofs of secure sums: every way to leave, real deployments
 	$(ONE_BY_ONE) --timeout 3600 tests/federation/secure_sums tests/deployment/test_secure_sums.py

@@ -154,7 +154,8 @@ class FedAvg:
         self._check_what_the_server_sees()
 
     def _check_what_the_server_sees(self) -> None:
-        if not isinstance(self.params, CommonSettings):
+        given: Any = self.params
+        if not isinstance(given, CommonSettings):
             return  # a plan refuses it, with a sentence
         if self.params.secure_sums:
             self._refuse(self.limits().of_settings(self.params))
