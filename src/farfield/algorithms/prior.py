@@ -45,8 +45,9 @@ class Prior(FedAvg):
 
     class Params(FedAvg.Params):
         def idle(self) -> dict[str, str]:
-            # Privacy is not idle but refused: counts leave exactly.
-            return {name: "nothing is trained" for name in FedAvg.Params.model_fields if name != "privacy"}
+            # Privacy and secure sums are not idle: counts leave exactly, one by one or in sum.
+            acting = ("privacy", "secure_sums", "secure_least", "secure_range")
+            return {name: "nothing is trained" for name in FedAvg.Params.model_fields if name not in acting}
 
     params: Params
 

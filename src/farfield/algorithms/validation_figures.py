@@ -44,6 +44,8 @@ def implausible_figures(values: Named, most_rows: int | None) -> str | None:
 
     `most_rows` are the most validation rows that the client can have, None if unknown.
     """
+    if "rows" not in values:  # withheld, with privacy
+        return None
     rows = float(values["rows"])
     if rows != int(rows) or (most_rows is not None and rows > most_rows):
         most = "" if most_rows is None else f", and it can have {most_rows}"
