@@ -18,7 +18,7 @@ def test_a_robust_rule_silences_the_rare_domain_that_the_mean_hears() -> None:
 def test_the_mean_falls_to_an_attacker_that_a_robust_rule_passes_over() -> None:
     found = measured([(0, made_task(0))], ["mean", "median"], ("reversed",))
     assert found["mean", "reversed", "others"] < 0.6
-    assert found["median", "reversed", "others"] > 0.85
+    assert found["median", "reversed", "others"] > 0.75
 
 
 def test_the_attacks_are_those_that_the_page_describes() -> None:
