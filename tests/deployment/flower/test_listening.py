@@ -11,7 +11,7 @@ import pytest
 
 from farfield.deployment.credentials.create import make_authority, make_server_certificate
 from farfield.deployment.flower.gate import from_this_machine
-from farfield.deployment.flower.listening import answer_local_name, open_socket, open_sockets
+from farfield.deployment.flower.listening import VARIABLE, answer_local_name, open_socket, open_sockets, where_told
 from tests.deployment.network import free_port
 
 HAS_IPV6 = socket.has_ipv6 and Path("/proc/net/if_inet6").exists() and Path("/proc/net/if_inet6").read_text() != ""
@@ -55,6 +55,18 @@ def test_an_address_in_use_is_an_error_and_no_socket_is_left(monkeypatch: pytest
     port = free_port()
     with open_socket("127.0.0.1", port), pytest.raises(OSError, match="in use"):
         open_socket("127.0.0.1", port)
+
+
+def test_what_listens_elsewhere_has_the_signature_of_what_it_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else wraps `uvicorn.run` looks at its parameters first."""
+    import inspect
+
+    uvicorn = pytest.importorskip("uvicorn")
+    assert where_told(uvicorn.run) is uvicorn.run
+    monkeypatch.setenv(VARIABLE, '{"host": "0.0.0.0", "port": 1}')
+    there = where_told(uvicorn.run)
+    assert there is not uvicorn.run
+    assert inspect.signature(there) == inspect.signature(uvicorn.run)
 
 
 def names_seen(port: int, trusted: Path, name: str) -> list[str]:

@@ -9,6 +9,7 @@ farfield.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -40,6 +41,7 @@ def where_told(run: Callable[..., None]) -> Callable[..., None]:
         return run
     told = json.loads(os.environ[VARIABLE])
 
+    @functools.wraps(run)  # with its signature, for whoever checks that and wraps this
     def run_there(app: Any, **given: Any) -> None:
         import uvicorn
 
