@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.setup-done
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo test lint types imports docs docs-examples battery mutants mutants-short overhead flower-overhead startup \
-	attacks attacks-short kill kills-short soak soak-short fuzz fuzz-short secure-sums flower-versions licences simulation deployment \
+	attacks attacks-short kill kills-short soak soak-short fuzz fuzz-short operations secure-sums flower-versions licences simulation deployment \
 	deployment-short watch studies-short clean distclean
 
 help: ## show this list
@@ -103,6 +103,9 @@ fuzz: setup ## a million fuzzed inputs over everything that is read
 
 fuzz-short: setup ## the same, with few inputs
 	$(BIN)/python -m tests.fuzz.run --short --workers 2
+
+operations: setup ## the long proofs of running servers and sites: addresses, restarts, signals, removal, new keys, a slow network
+	$(ONE_BY_ONE) --timeout 3600 tests/deployment/test_operations.py tests/deployment/test_changed_sites.py tests/deployment/test_slow_network.py
 
 secure-sums: setup ## the long proofs of secure sums: every way to leave, real deployments
 	$(ONE_BY_ONE) --timeout 3600 tests/federation/secure_sums tests/deployment/test_secure_sums.py
