@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +21,17 @@ def save_checked(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
     """Write tensors and metadata with their checksum, whole or not at all."""
     # safetensors refuses tensors that share memory, and two names may well hold one tensor.
     own = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
-    write_atomic(path, save(own, metadata={**metadata, SHA256: content_hash(own, metadata)}))
+    write_atomic(path, _in_order(save(own, metadata={**metadata, SHA256: content_hash(own, metadata)})))
+
+
+def _in_order(data: bytes) -> bytes:
+    """Return a safetensors file with its metadata in the order of the names: equal content is then equal bytes."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
+    return len(text).to_bytes(8, "little") + text + data[8 + size :]
 
 
 def load_checked(path: Path, names: frozenset[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
