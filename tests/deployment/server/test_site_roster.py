@@ -17,6 +17,7 @@ from farfield.deployment.server.output_folder import FLOWER
 from farfield.deployment.server.run import ServerSettings, _serve
 from farfield.deployment.server.site_roster import RosterError, SiteRoster, fingerprint
 from farfield.records.atomic import write_json
+from farfield.records.checked_files import read_checked_json
 from tests.deployment.sites_in_process import NAMES, Sites
 
 
@@ -94,7 +95,7 @@ def test_a_command_that_was_killed_halfway_lets_nobody_in(out: Path) -> None:
     roster = SiteRoster(out / FLOWER)
     assert "birch" not in roster.names.values()
     roster.settle()
-    assert sorted(json.loads((out / FLOWER / "nodes.json").read_text())) == ["1", "3"]
+    assert sorted(read_checked_json(out / FLOWER / "nodes.json")) == ["1", "3"]
 
 
 def test_a_damaged_record_stops_the_server_and_names_the_file(out: Path) -> None:

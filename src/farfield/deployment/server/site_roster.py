@@ -7,7 +7,6 @@ changed since the run was begun. The ServerApp reads both during a run, so a cha
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import subprocess
 import time
@@ -19,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from farfield.errors import UserError
 from farfield.records.atomic import write_json
+from farfield.records.checked_files import read_checked_json, write_checked_json
 
 #: The name of the connection in Flower's own configuration.
 LINK = "farfield"
@@ -65,7 +65,7 @@ class SiteRoster:
         """The name and the key's fingerprint of each node that may connect."""
         path = self.folder / NODES
         forgotten = self.changes.to_forget
-        known = json.loads(path.read_text()) if path.exists() else {}
+        known = read_checked_json(path) if path.exists() else {}
         return {node: of for node, of in known.items() if node not in forgotten}
 
     @property
@@ -96,7 +96,7 @@ class SiteRoster:
     def write(self, nodes: dict[str, list[str]], changes: SiteChanges) -> None:
         """Write both files, the changes first: a node to be forgotten counts for nothing, whatever else is there."""
         write_json(self.folder / CHANGES, changes.model_dump(mode="json"))
-        write_json(self.folder / NODES, nodes)
+        write_checked_json(self.folder / NODES, nodes)
 
     def settle(self) -> None:
         """Finish what a killed command has begun to write."""
