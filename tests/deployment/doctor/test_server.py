@@ -67,7 +67,9 @@ def test_a_certificate_for_another_name_or_of_another_authority(server: Server, 
 
 def test_keys_that_are_missing_or_open_or_private(server: Server) -> None:
     (server.certs / "server.key").chmod(0o640)
-    assert server.checks()["key's mode"].status == "ok", "the last one is ca.key"
+    check = server.checks()["key's mode"]
+    assert check.status == "ok", "the last one is ca.key"
+    assert "ca.key' has mode 0600" in check.text
     (server.certs / "ca.key").chmod(0o644)
     assert server.checks()["key's mode"].status == "failed"
     (server.keys / "birch.pub").rename(server.folder / "birch.pub")

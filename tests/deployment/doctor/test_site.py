@@ -94,6 +94,15 @@ def test_a_server_that_another_authority_has_signed(site: Site, port: int, tmp_p
     assert "must be signed by" in checks["certificate"].text
 
 
+def test_an_authority_that_is_no_certificate_says_nothing_about_the_server(site: Site, port: int) -> None:
+    site.authority = site.key
+    checks = site.checks(port)
+    assert checks["authority"].status == "failed"
+    assert "is no certificate" in checks["authority"].text
+    assert "TLS" not in checks, "the server was not asked"
+    assert "data" in checks, "what does not depend on it is checked"
+
+
 def test_a_certificate_for_another_name(site: Site) -> None:
     make_server_certificate(site.certs, ["fl.example.org"], 90, force=True)
     with answering(site.certs) as port:
@@ -186,7 +195,10 @@ def test_a_key_that_others_can_read_or_that_is_none(site: Site, port: int) -> No
     assert "0644" in check.text
     assert f"chmod 600 '{site.key}'" in check.text
     site.key = site.folder / "amber.pub"
-    assert site.checks(port)["key"].status == "failed"
+    site.key.chmod(0o644)
+    checks = site.checks(port)
+    assert checks["key"].status == "failed"
+    assert "key's mode" not in checks, "a public key may be read by everybody"
     site.key = site.folder / "nowhere.key"
     assert "there is no file" in site.checks(port)["key"].text
 

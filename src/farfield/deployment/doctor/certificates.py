@@ -67,9 +67,11 @@ def check_site_credentials(authority: Path | None, key: Path | None, site: str) 
         yield failed("key", f"there is no file '{key}' for --key")
         return
     try:
-        yield _of(lambda: check_private_key(key), "key", f"'{key}' is a private key")
+        private = _of(lambda: check_private_key(key), "key", f"'{key}' is a private key")
     except PermissionError:
-        yield failed("key", f"'{key}' cannot be read by this user; run as the user that owns it")
+        private = failed("key", f"'{key}' cannot be read by this user; run as the user that owns it")
+    yield private
+    if private.status != "ok":
         return
     yield check_mode(key)
     if key.stem != site:
@@ -89,7 +91,7 @@ def check_mode(path: Path) -> Check:
         return failed(
             "key's mode", f"'{path}' has mode {mode:04o}, so other users of this machine can use it; chmod 600 '{path}'"
         )
-    return ok("key's mode", f"{mode:04o}, for its owner alone")
+    return ok("key's mode", f"'{path}' has mode {mode:04o}, for its owner alone")
 
 
 def check_server_credentials(

@@ -70,11 +70,11 @@ def check_folder(name: str, folder: Path, *, private: bool) -> Iterator[Check]:
     free = shutil.disk_usage(existing).free
     text = f"{free / 1e9:.1f} GB free at '{existing}'"
     if free < LEAST_FREE:
-        yield failed(f"{name}: room", f"{text}; make room, or the run stops when the disk is full")
+        yield failed(f"{name}'s room", f"{text}; make room, or the run stops when the disk is full")
     elif free < ENOUGH_FREE:
-        yield warning(f"{name}: room", f"{text}; two checkpoints and the logs must fit")
+        yield warning(f"{name}'s room", f"{text}; two checkpoints and the logs must fit")
     else:
-        yield ok(f"{name}: room", text)
+        yield ok(f"{name}'s room", text)
 
 
 def check_umask() -> Check:

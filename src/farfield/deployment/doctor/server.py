@@ -49,7 +49,7 @@ def _check_address(federation: FederationFile, bind: str | None, insecure: bool,
         except UserError as error:
             yield failed("port", str(error))
     if is_loopback(federation.host):
-        yield warning("address", f"sites connect to {federation.server}, which only this machine can")
+        yield warning("address", f"sites connect to {federation.server}, which no other machine can reach")
         return
     try:
         found = {str(each[4][0]) for each in socket.getaddrinfo(federation.host, federation.port)}

@@ -26,10 +26,12 @@ def check_site(
 ) -> Iterator[Check]:
     """Check a site before it joins. Nothing leaves the machine but a request that asks whether the server is ready."""
     yield from check_versions()
+    usable = True
     if not insecure:
-        yield from check_site_credentials(authority, key, site.name)
-    usable = authority is not None and authority.is_file()
-    if insecure or usable:
+        for check in check_site_credentials(authority, key, site.name):
+            usable = usable and (check.name, check.status) != ("authority", "failed")
+            yield check
+    if usable:
         yield from check_network(federation, None if insecure else authority)
     yield from check_folder("state", state, private=True)
     yield check_umask()
@@ -69,5 +71,5 @@ def check_data(federation: FederationFile, site: SiteFile, state: Path) -> Itera
         yield ok("approval", "what leaves this site was approved, and has not changed")
         return
     before = changes(state, manifest) if state.exists() else ""
-    why = f"an earlier approval does not cover it: {before}" if before else "it was not approved yet"
+    why = f"an earlier approval does not cover it: {before}" if before else "what leaves this site is not approved yet"
     yield warning("approval", f"{why}; read it with 'farfield client … --show', approve it with --accept")
