@@ -90,6 +90,28 @@ def test_entries_that_one_side_lacks_are_told_apart(logged: tuple[Sites, Network
     assert "the site received what the server's log does not have (1)" in compare(server, site).problems[0]
 
 
+def test_a_site_that_came_with_anothers_key_is_noted_and_not_blamed_for_the_others_messages(
+    tmp_path: Path, federation: FederationFile
+) -> None:
+    """The server knows both keys as 'birch' at first; birch's own messages are in birch's log alone."""
+    sites = Sites(tmp_path, federation)
+    log = AuditLog(tmp_path / "server", side="server", name="toy")
+    ask = proposal(federation)
+    Network(cast(Grid, AuditedGrid(cast(Grid, sites), log, {1: "birch"}))).ask([1], "describe", ask)
+    Network(cast(Grid, AuditedGrid(cast(Grid, sites), log, {1: "amber"}))).ask([1], "describe", ask)
+    of_birch = {"kind": "received", "peer": "birch", "node": "1", "message": "another", "sha256": "0"}
+    log.append({**of_birch, "kind": "sent"}, of_birch)
+    server, site = verify(tmp_path / "server" / "audit"), verify(tmp_path / "amber" / "audit")
+    found = compare(server, site)
+    assert (found.down, found.up, found.problems) == (2, 2, [])
+    assert found.notes == ["the site answered 1 messages with the key that the server knows as 'birch'"]
+    log.append({**of_birch, "peer": "amber"})
+    assert (
+        "the server received what the site's log does not have (1)"
+        in (compare(verify(tmp_path / "server" / "audit"), site).problems[0])
+    )
+
+
 def test_a_refused_question_is_marked_in_both_logs(logged: tuple[Sites, Network, Path], federation: Any) -> None:
     _, network, folder = logged
     assert network.ask([2], "describe", {**proposal(federation), "algorithm": "fedavg"})[2].problem

@@ -47,7 +47,16 @@ def compare(one: Verified, other: Verified) -> Comparison:
     found.elsewhere = sum("message" in entry and entry.get("flower_run") not in runs for entry in site.entries)
     ids = {entry["message"] for entry in here if "message" in entry}
     nodes = {entry.get("node") for entry in server.entries if entry.get("message") in ids}
-    there = [e for e in server.entries if e.get("peer") == site.name or (e.get("node") in nodes and "node" in e)]
+    there = []
+    borrowed: dict[str, int] = {}
+    for entry in server.entries:
+        peer, node = str(entry.get("peer")), entry.get("node")
+        if peer == site.name or entry.get("message") in ids or (node in nodes and peer == f"node {node}"):
+            there.append(entry)
+            if entry.get("kind") == "sent" and peer not in (site.name, f"node {node}"):
+                borrowed[peer] = borrowed.get(peer, 0) + 1
+    for peer, messages in borrowed.items():
+        found.notes.append(f"the site answered {messages} messages with the key that the server knows as '{peer}'")
     found.down = _match(found, _by_id(there, "sent"), _by_id(here, "received"), "the server sent", "the site received")
     found.up = _match(found, _by_id(there, "received"), _by_id(here, "sent"), "the server received", "the site sent")
     return found
