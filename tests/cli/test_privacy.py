@@ -43,6 +43,12 @@ def test_rows_and_batches_decide_the_rate() -> None:
     assert "3 rounds of 10 steps, each row drawn with probability 0.1" in told
 
 
+def test_a_delta_that_is_too_large_for_the_rows_is_a_warning() -> None:
+    few = ["--noise", "2", "--rounds", "1", "--delta", "1e-3"]
+    assert "warning: delta = 0.001 is not far below 1 / 100 rows" in answer(*few, "--rows", "100")
+    assert "warning" not in answer(*few, "--rows", "99")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -12,7 +12,7 @@ from farfield.cli.console import output
 from farfield.errors import UserError
 from farfield.privacy.accountant import PrivacyError, epsilon_of, noise_for
 from farfield.privacy.release import Release, releases_of, uploading_phases
-from farfield.privacy.statement import ADJACENCY, NOT_COVERED, epsilon_text
+from farfield.privacy.statement import ADJACENCY, NOT_COVERED, epsilon_text, large_delta
 
 
 def privacy(
@@ -65,6 +65,7 @@ def privacy(
         what,
         f"neighbouring data sets differ in {ADJACENCY[level]}",
         NOT_COVERED[level],
+        *((f"warning: {large}",) if level == "record" and (large := large_delta(delta, rows)) else ()),
     ):
         output.print(line, highlight=False, markup=False, soft_wrap=True)
 

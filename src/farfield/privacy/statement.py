@@ -21,6 +21,8 @@ NOT_COVERED = {
         "what held-out and evaluating sites measure, and how long a phase takes or that it fails"
     ),
 }
+#: δ is the chance that nothing is protected; from this share of a row on it is too much.
+MOST_DELTA = 0.1
 WITHHELD = "no loss and no validation figure leaves a client, so the last round is kept"
 
 
@@ -31,6 +33,13 @@ def epsilon_text(epsilon: float | None) -> str:
     # Rounded up: what is printed must not be less than what was spent.
     shown = -(-epsilon * 1000 // 1) / 1000 if epsilon < 10 else -(-epsilon * 10 // 1) / 10
     return f"ε = {shown:g}"
+
+
+def large_delta(delta: float, rows: int) -> str:
+    """Return a sentence about a δ that is too large for so many rows; nothing if it is not."""
+    if delta * rows < MOST_DELTA:
+        return ""
+    return f"delta = {delta:g} is not far below 1 / {rows} rows, so it promises little"
 
 
 def cost_text(privacy: Mapping[str, Any]) -> str:

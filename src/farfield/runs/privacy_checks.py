@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from farfield.privacy.accountant import check_installed
+from farfield.privacy.statement import large_delta
 from farfield.runs.settings import PlanError
 
 if TYPE_CHECKING:  # a plan is checked while it is made
     from farfield.runs.plan import Plan
-
-#: δ is the chance that nothing is protected; from this share of a row on it is too much.
-MOST_DELTA = 0.1
 
 
 def check_privacy(plan: Plan) -> None:
@@ -36,5 +34,5 @@ def privacy_plan_notes(plan: Plan, rows: Mapping[str, int]) -> Iterator[str]:
             continue
         if not of["noise"]:
             yield f"{label}: noise=0 is no privacy: ε is infinite"
-        if of["privacy"] == "record" and of["delta"] * most >= MOST_DELTA:
-            yield f"{label}: delta = {of['delta']:g} is not far below 1 / {most} rows, so it promises little"
+        if of["privacy"] == "record" and (large := large_delta(of["delta"], most)):
+            yield f"{label}: {large}"
