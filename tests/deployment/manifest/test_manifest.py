@@ -170,6 +170,18 @@ def test_a_site_that_only_evaluates_sends_its_schema_and_metrics() -> None:
     assert "evaluation once a round, at most 20 rounds; the same answer again" in printed(made)
 
 
+def test_the_settings_are_printed_for_every_site_that_trains() -> None:
+    """Private training withholds validation figures, so 'train' is its only phase."""
+    pytest.importorskip("dp_accounting")
+    private = {"privacy": "record", "noise": 1.5, "clip": 1.0, "batch_size": 4}
+    shown = printed(manifest("fedavg", rounds=3, set=private))
+    assert "batch_size = 4" in shown.partition("Settings: ")[2]
+    assert "another one with new noise, which counts as well" in shown
+    assert "Settings: " in printed(manifest("fedavg"))
+    assert "the same answer again where the server lost it" in printed(manifest("fedavg"))
+    assert "Settings: " not in printed(manifest("fedavg", role="evaluate"))
+
+
 def test_the_metrics_are_those_that_are_measured() -> None:
     scores, labels = np.array([[0.1, 0.9], [0.7, 0.3], [0.6, 0.4]]), np.array([1, 0, 1])
     assert set(classification_metrics(scores, labels)) == set(CLASSIFICATION)

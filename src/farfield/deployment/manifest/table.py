@@ -44,7 +44,7 @@ def render(manifest: Manifest) -> RenderableType:
 
 def _add(table: Table, entry: Entry, tensor_bytes: int = TENSOR_BYTES) -> None:
     needs = "each site's" if entry.server_sees == "each" else "the sum"
-    meaning = f"{entry.meaning} (only now and then)" if entry.optional else entry.meaning
+    meaning = f"{entry.meaning} (not in every reply)" if entry.optional else entry.meaning
     table.add_row(Text(f"  {entry.name}"), Text(size_of(entry, tensor_bytes)), needs, Text(meaning))
     if entry.warning:
         table.add_row("", "", "", Text(f"warning: {entry.warning}", style="bold red"))
@@ -93,11 +93,13 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
         for exchange in dict.fromkeys(entry.exchange for entry in manifest.entries)
         if exchange not in (SCHEMA, STATISTICS, DIAGNOSIS, REPLY, SECURE_SUMS)
     ]
+    lost = "the same answer again where the server lost it"
+    if manifest.privacy:  # the noise is new each time
+        lost = "where the server lost an answer, another one with new noise, which counts as well"
     sentences = [
         "Sizes are for this site's columns and classes; where other sites have further ones, the model is larger.",
         f"Never sent: the rows of your data{but}.",
-        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; the same answer "
-        "again where the server lost it.",
+        f"How often: {'each of ' if len(phases) > 1 else ''}{', '.join(phases)} once a round{many}; {lost}.",
         manifest.limits.sentence,
     ]
     if _has_secure_sums(manifest):
@@ -111,7 +113,7 @@ def _sentences(manifest: Manifest) -> Sequence[str]:
         )
     if manifest.privacy:
         sentences.append(manifest.privacy)
-    if manifest.settings and len(phases) > 1:
+    if manifest.settings and phases != [EVALUATION]:
         given = ", ".join(f"{key} = {value}" for key, value in manifest.settings.items() if value is not None)
         sentences.append(f"Settings: {given}.")
     return sentences
