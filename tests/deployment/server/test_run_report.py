@@ -12,6 +12,7 @@ from farfield.algorithms import FedAvg
 from farfield.deployment.server.run_report import NAMED, RunReport, summary_lines
 from farfield.federation import SCALAR, Client, Sends, phase
 from farfield.federation.engines.local import LocalFederation
+from farfield.federation.federation import Event
 from farfield.federation.phase import Named
 from farfield.models import Model
 from farfield.records import RunFolder
@@ -171,6 +172,15 @@ def test_within_a_round_it_is_told_who_has_answered_and_who_is_awaited() -> None
     assert (first["phase"], first["answered"], first["asked"], first["waiting"]) == ("answer", 1, 3, "b, c")
     assert first["text"].startswith("round 4 of 9, answer: 1 of 3 sites have answered after ")
     assert len(heard.rows) == 3, "nothing is told of a phase that is over"
+
+
+def test_what_the_engine_of_a_deployment_tells_itself_is_not_told_again() -> None:
+    heard = Heard()
+    with federation(FedAvg(), domains(3)) as fed, RunReport(heard, fed, 9):
+        for kind in ("site-left", "site-returned", "site-removed", "site-refused"):
+            fed.events.append(Event(kind, 2, f"{kind}: said by the engine"))
+        fed.events.append(Event("damaged", 2, "a checkpoint was damaged"))
+    assert [row["text"] for row in heard.rows] == ["round 2: a checkpoint was damaged"]
 
 
 @pytest.mark.parametrize("sites", [11, 200])

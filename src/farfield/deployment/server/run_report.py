@@ -27,7 +27,7 @@ RECENT = 10
 #: Sites that a line names; the others are counted.
 NAMED = 10
 #: Events that the engine of a deployment reports itself.
-_REPORTED = ("site-left", "site-returned")
+_REPORTED = ("site-left", "site-returned", "site-removed", "site-refused")
 
 
 class Add(Protocol):
