@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from farfield.deployment.server.flower_command import LINK, FlowerCommand
 from farfield.errors import UserError
 from farfield.records.atomic import write_json
 from farfield.records.checked_files import read_checked_json, write_checked_json
 
-#: The name of the connection in Flower's own configuration.
-LINK = "farfield"
 #: The nodes that are registered: the name and the key's fingerprint of each.
 NODES = "nodes.json"
 CHANGES = "site-changes.json"
@@ -103,10 +101,10 @@ class SiteRoster:
         if self.changes.to_forget:
             self.write(self.nodes, self.changes)
 
-    def forget_nodes(self, flwr: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-        """Let the running SuperLink forget the nodes that are not let in any more. `flwr` runs Flower's command."""
+    def forget_nodes(self, flwr: FlowerCommand) -> None:
+        """Let the running SuperLink forget the nodes that are not let in any more."""
         for node in self.changes.to_forget:
-            done = flwr(self.folder, "supernode", "unregister", node, LINK)
+            done = flwr("supernode", "unregister", node, LINK)
             # A node that was forgotten before a kill could be written down is forgotten all the same.
             if done.returncode and not re.search("not found|already deleted", done.stdout, re.IGNORECASE):
                 raise RosterError(
