@@ -104,6 +104,31 @@ def test_a_damaged_record_stops_the_server_and_names_the_file(out: Path) -> None
         SiteRoster(out / FLOWER).admitted(given_keys(out))
 
 
+def test_a_changed_byte_in_the_record_of_removals_does_not_let_a_site_in_again(out: Path) -> None:
+    remove_site(out, "birch")
+    path = out / FLOWER / "site-changes.json"
+    path.write_text(path.read_text().replace('"birch"', '"birsh"'))
+    with pytest.raises(RosterError, match=r"site-changes\.json' is damaged"):
+        SiteRoster(out / FLOWER).admitted(given_keys(out))
+
+
+def test_a_second_new_key_whose_command_was_killed_halfway_is_accepted_by_the_same_command(
+    out: Path, tmp_path: Path
+) -> None:
+    """The key's file is written first; the record of changes does not know of it yet."""
+    first, second = (make_node_key(tmp_path / folder, "birch").public for folder in ("first", "second"))
+    rotate_key(out, "birch", first)
+    roster = SiteRoster(out / FLOWER)
+    write_json(out / FLOWER / "nodes.json", {**roster.nodes, "9": ["birch", fingerprint(first)]})
+    roster.key_of("birch").write_bytes(second.read_bytes())
+    rotate_key(out, "birch", second)
+    assert roster.changes.replaced["birch"][1:] == [fingerprint(first)]
+    assert roster.changes.to_forget == ["2", "9"]
+    assert fingerprint(next(key for key in roster.admitted(given_keys(out)) if key.stem == "birch")) == fingerprint(
+        second
+    )
+
+
 def test_a_folder_that_is_no_servers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RosterError, match="not the output folder of a server"):
         remove_site(tmp_path, "amber")
@@ -164,6 +189,33 @@ def test_a_run_goes_on_without_a_removed_site_and_says_so(
     from farfield.trained.model_folder import load_model
 
     assert load_model(out).about["round"] >= 2, "a round that was validated with the removed site is not comparable"
+
+
+def test_a_resumed_run_records_a_removal_once_and_tells_it_once(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    def cut() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # in round 4
+        run(tmp_path, five_rounds, out, {3: lambda: remove_site(out, "cedar"), 7: cut})
+    run(tmp_path, five_rounds, out, {})
+    assert [row["clients"] for row in rows_of(out, "rounds.jsonl")] == [3, 3, 2, 2, 2]
+    assert [e["round"] for e in rows_of(out, "events.jsonl") if e["kind"] == "site-removed"] == [3]
+    activity = [json.loads(line)["text"] for line in (out / FLOWER / "activity.jsonl").read_text().splitlines()]
+    assert len([text for text in activity if "was removed; the run goes on" in text]) == 1
+
+
+def test_a_removal_that_the_resumed_run_has_not_kept_is_recorded_again(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    def cut() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # in round 3, the first without it: that round is made again
+        run(tmp_path, five_rounds, out, {3: lambda: remove_site(out, "cedar"), 5: cut})
+    run(tmp_path, five_rounds, out, {})
+    assert [e["round"] for e in rows_of(out, "events.jsonl") if e["kind"] == "site-removed"] == [3]
 
 
 def test_a_cohort_is_drawn_from_those_who_are_left(tmp_path: Path, five_rounds: FederationFile, out: Path) -> None:

@@ -8,7 +8,6 @@ it out before it starts the run.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,18 @@ from farfield.deployment.flower.processes import ProcessError, exclusive
 from farfield.deployment.server.flower_command import SECRET, FlowerCommand
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER
 from farfield.deployment.server.registration import register_key
-from farfield.deployment.server.site_roster import KEYS, NODES, RosterError, SiteChanges, SiteRoster, fingerprint
+from farfield.deployment.server.site_roster import (
+    KEY_REPLACED,
+    KEYS,
+    NODES,
+    RosterError,
+    SiteChanges,
+    SiteRoster,
+    fingerprint,
+)
 from farfield.records import RecordsError
+from farfield.records.atomic import write_atomic
+from farfield.records.checked_files import read_checked_json
 from farfield.records.run import sole_writer
 
 #: Seconds to wait for a server that is starting.
@@ -53,7 +62,7 @@ def rotate_key(out: Path, name: str, public: Path) -> str:
         if name in changes.removed:
             raise RosterError(f"site '{name}' was removed from this run, which goes on without it; start a new run")
         now = fingerprint(public)
-        if name not in changes.replaced or now != fingerprint(roster.key_of(name)):
+        if now != changes.newest_key(name):
             _node_of(nodes, name)
             _check_new(nodes, changes, name, now)
             _replace(roster, name, public, flwr)
@@ -73,10 +82,10 @@ def _replace(roster: SiteRoster, name: str, public: Path, flwr: FlowerCommand | 
     if flwr:  # before anything is written: what Flower refuses leaves all as it was
         nodes[register_key(public, name, flwr)] = [name, now]
     before = nodes.pop(node)[1]
-    kept.write_bytes(public.read_bytes())
+    write_atomic(kept, public.read_bytes())
     changes.replaced.setdefault(name, []).append(before)
     changes.to_forget.append(node)
-    changes.note("key-replaced", name, before=before, now=now)
+    changes.note(KEY_REPLACED, name, before=before, now=now)
     roster.write(nodes, changes)
 
 
@@ -132,7 +141,7 @@ def _check_others_train(roster: SiteRoster, name: str) -> None:
     path = roster.folder / AGREEMENT
     if not path.exists():
         return
-    training = {site for site, role in json.loads(path.read_text())["sites"].items() if role == "train"}
+    training = {site for site, role in read_checked_json(path)["sites"].items() if role == "train"}
     if name in training and not training - roster.removed - {name}:
         raise RosterError(f"'{name}' is the last site that trains; without it the run cannot go on: stop the server")
 

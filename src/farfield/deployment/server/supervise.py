@@ -84,6 +84,7 @@ def serve(
         make_private(out / RUN)
     problem = f"another 'farfield server' is running with --out '{out}'; end it first"
     with for_this_user_only(), exclusive(folder, problem):
+        gate.ready_file(folder / SECRET).unlink(missing_ok=True)  # 'farfield site' waits from here on
         roster = SiteRoster(folder)
         roster.settle()
         keys = roster.admitted(security.keys)
