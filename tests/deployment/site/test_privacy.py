@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import torch
 from rich.console import Console
 
 from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.manifest import privacy_budget
 from farfield.deployment.manifest.manifest import Manifest, make_manifest
-from farfield.deployment.manifest.privacy_budget import SPENT
+from farfield.deployment.manifest.privacy_budget import SPENT, Spent
 from farfield.deployment.manifest.table import render
 from farfield.deployment.site.data import open_site
 from farfield.deployment.site.deployed_site import DeployedSite
@@ -84,6 +87,30 @@ def test_a_site_stops_when_what_was_approved_is_used_up(tmp_path: Path, federati
     sites.start(1, "amber")
     again, _ = send(sites, given, round=1, **groups)
     assert "used up" in readable(again["problem"]), "the count is on the disk"
+
+
+def test_questions_at_the_same_time_are_counted_one_by_one(
+    tmp_path: Path, federation: FederationFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message has a process of its own at a site; two that read the same count would both be answered."""
+    manifest, write = manifest_of(Sites(tmp_path, private(federation))), privacy_budget.write_json
+
+    def slowly(path: Path, content: Any) -> None:
+        time.sleep(0.2)
+        write(path, content)
+
+    monkeypatch.setattr(privacy_budget, "write_json", slowly)
+
+    def is_allowed(_: int) -> bool:
+        try:
+            Spent(tmp_path).spend(manifest, "train", 1, 27)
+        except Refused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as several:
+        assert sum(several.map(is_allowed, range(6))) == 2
+    assert list(json.loads((tmp_path / SPENT).read_text()).values()) == [{"train": 6}]
 
 
 def test_a_question_that_fails_is_counted_before_it_is_answered(tmp_path: Path, federation: FederationFile) -> None:

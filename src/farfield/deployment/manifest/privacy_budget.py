@@ -6,7 +6,11 @@ site enforces: it stops answering a phase when all noised steps that were approv
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -74,12 +78,23 @@ class Spent:
         steps, limit = allowed_steps(approved, phase, round, rows)
         if not steps:
             return
-        of_all = self._read()
-        of = of_all.setdefault(approved.digest, {})
-        if limit is not None and of.get(phase, 0) + steps > limit:
-            raise Refused("privacy-spent", phase=phase, made=of.get(phase, 0), limit=limit)
-        of[phase] = of.get(phase, 0) + steps
-        write_json(self._path, of_all)  # before anything leaves: a step that fails afterwards counts
+        # A site answers messages in processes of their own: two that count at the same time must not count as one.
+        with self._alone():
+            of_all = self._read()
+            of = of_all.setdefault(approved.digest, {})
+            if limit is not None and of.get(phase, 0) + steps > limit:
+                raise Refused("privacy-spent", phase=phase, made=of.get(phase, 0), limit=limit)
+            of[phase] = of.get(phase, 0) + steps
+            write_json(self._path, of_all)  # before anything leaves: a step that fails afterwards counts
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _read(self) -> dict[str, dict[str, int]]:
         if not self._path.exists():
