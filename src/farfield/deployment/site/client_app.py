@@ -24,7 +24,7 @@ from farfield.deployment.audit.site_answers import audited
 from farfield.deployment.manifest.privacy_budget import Spent
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.site.deployed_site import DeployedSite
-from farfield.deployment.site.guard import LONGEST_NAME, SiteGuard
+from farfield.deployment.site.guard import SiteGuard
 from farfield.deployment.site.sizes import check_header_size, message_bytes, most_wire_bytes
 from farfield.deployment.site.state_file import load_state, save_state, state_file
 from farfield.deployment.site.sums_file import SumsFolder
@@ -34,7 +34,7 @@ from farfield.federation.engines.flower.masked_sums import NodeSums, exchange_of
 from farfield.federation.engines.flower.node import MethodCache
 from farfield.federation.engines.flower.packing import BadMessage, pack, unpack
 from farfield.federation.engines.flower.respond import Responder
-from farfield.federation.engines.flower.run_assignment import Assignment
+from farfield.federation.engines.flower.run_assignment import LONGEST_RUN_NAME, Assignment
 from farfield.federation.execution import Outcome
 from farfield.federation.refusal import Refused, read_wire, readable
 from farfield.federation.secure_sums.members import Identity
@@ -187,7 +187,7 @@ def _plain_header(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for record in message.content.config_records.values():
         for name, value in record.items():
-            if isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST_NAME):
+            if isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST_RUN_NAME):
                 found[name] = value
     return found
 
