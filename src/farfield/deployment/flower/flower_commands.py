@@ -26,7 +26,7 @@ if __name__ == "__main__":
     __package__ = "farfield_flower"
 
 from .gate import Gate, ready_file, refused_file
-from .hurried_protocol import MOST_CONNECTIONS, hurried_protocol
+from .hurried_protocol import MOST_CONNECTIONS, ask_for_open_files, hurried_protocol
 from .listening import listen_as_told
 from .private_parts import find, replace
 from .request_headers import OwnRequests
@@ -91,10 +91,13 @@ def serve(secret_file: Path) -> None:
 
     def limited(**given: Any) -> None:
         # An address in a header would be believed if it came through a proxy on this machine.
-        run(**given, http=hurried_protocol(), limit_concurrency=MOST_CONNECTIONS, proxy_headers=False)
+        limits = {"http": hurried_protocol(), "limit_concurrency": MOST_CONNECTIONS}
+        # A websocket would leave the limits of its connection behind, and nothing here speaks it.
+        run(**given, **limits, ws="none", proxy_headers=False)
 
     replace("flwr.superlink.cli.flower_superlink:uvicorn.run", limited)
     write_less_to_disk()
+    ask_for_open_files()
     find("flwr.superlink.cli:flower_superlink")()
 
 
