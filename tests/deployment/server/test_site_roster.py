@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from farfield.deployment.server.output_folder import FLOWER
 from farfield.deployment.server.run import ServerSettings, _serve
 from farfield.deployment.server.site_roster import RosterError, SiteRoster, fingerprint
 from farfield.records.atomic import write_json
-from farfield.records.checked_files import read_checked_json
+from farfield.records.checked_files import read_checked_json, write_checked_json
 from tests.deployment.sites_in_process import NAMES, Sites
 
 
@@ -273,6 +274,50 @@ def test_a_seat_is_taken_by_the_node_that_the_operator_has_registered_for_it_and
     impostor = (tmp_path / "sites" / "impostor" / "activity.jsonl").read_text()
     assert '"phase"' not in impostor
     assert result["replaced_keys"] == {"cedar": 1}
+
+
+def test_a_key_that_is_replaced_while_the_server_waits_is_let_in(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    new = make_node_key(tmp_path / "new", "cedar").public
+    made = Acting(tmp_path / "sites", five_rounds.model_copy(update={"rounds": 1}))
+    made.act = {}
+    made.here.discard(3)
+
+    def replace() -> None:
+        rotate_key(out, "cedar", new)
+        nodes = SiteRoster(out / FLOWER).nodes
+        write_checked_json(out / FLOWER / "nodes.json", {**nodes, "8": ["cedar", fingerprint(new)]})
+        made.start(8, "cedar", folder="cedar-again")
+
+    later = threading.Timer(1.0, replace)
+    later.start()
+    names = {1: "amber", 2: "birch", 3: "cedar"}
+    settings = ServerSettings(federation=made.federation, run="r", wait=60.0, start="s", pid=os.getpid(), names=names)
+    _serve(made, out, settings, ActivityLog(out / FLOWER, "s"))  # type: ignore[arg-type]
+    later.join()
+    assert [row["clients"] for row in rows_of(out, "rounds.jsonl")] == [3]
+
+
+def test_a_site_that_is_removed_while_a_resumed_run_waits_for_it_is_waited_for_no_more(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    def cut() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, five_rounds, out, {5: cut})
+    strict = five_rounds.model_copy(update={"quorum": 1.0})
+    made = Acting(tmp_path / "sites", strict)
+    made.act = {}
+    made.here.discard(3)
+    later = threading.Timer(1.0, lambda: remove_site(out, "cedar"))
+    later.start()
+    names = {1: "amber", 2: "birch", 3: "cedar"}
+    settings = ServerSettings(federation=strict, run="r", wait=60.0, start="s", pid=os.getpid(), names=names)
+    _serve(made, out, settings, ActivityLog(out / FLOWER, "s"))  # type: ignore[arg-type]
+    later.join()
+    assert [row["clients"] for row in rows_of(out, "rounds.jsonl")] == [3, 3, 2, 2, 2]
 
 
 def test_a_removed_site_counts_as_one_that_has_gone_away(

@@ -113,7 +113,11 @@ def _agree_with_sites(
     network: Network, settings: ServerSettings, folder: Path, activity: ActivityLog
 ) -> tuple[JoinedSites, Fitted | None]:
     """Return the sites with their schema, and the preparation; of a resumed run, those that it began with."""
-    path, federation = folder / AGREEMENT, settings.federation
+    path, federation, roster = folder / AGREEMENT, settings.federation, SiteRoster(folder)
+
+    def names() -> Mapping[int, str]:
+        return roster.names or settings.names
+
     if path.exists():
         known = Agreement.model_validate_json(json.dumps(read_checked_json(path)))
         agreed = read_agreed_schema(known.schema_)
@@ -124,11 +128,11 @@ def _agree_with_sites(
             agreed,
             settings.wait,
             activity.add,
-            settings.names,
-            SiteRoster(folder).removed,
+            names,
+            lambda: roster.removed,
         )
         return joined, None if known.fitted is None else read_fitted(known.fitted)
-    joined = wait_for_sites(network, federation, settings.wait, activity.add, settings.names)
+    joined = wait_for_sites(network, federation, settings.wait, activity.add, names)
     fitted = _fit(network, federation, joined, activity)
     agreement = Agreement(
         sites={m.name: m.role for m in (*joined.training, *joined.evaluating)},
