@@ -7,7 +7,9 @@ loaded, so a server cannot send code.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -44,6 +46,8 @@ from farfield.models.model import hash_states
 
 #: What a server learns of anything that goes wrong at a site, other than a refusal.
 FAILED = Refused("failed").wire
+#: A file in the state folder that is locked while a message is answered.
+ANSWERING = "answering.lock"
 #: The kinds of notices that a server may send for the site's operator.
 NOTICES = ("finished", "failed", "turned-away")
 
@@ -136,7 +140,8 @@ class SiteResponder(Responder):
         try:
             check_header_size(message.content)
             check_tensor_size(message.content, self._deployed)
-            return super().respond(message)
+            with self._one_at_a_time():
+                return super().respond(message)
         except (Refused, BadMessage) as error:
             self._activity.add("refused", one_line(error))
             problem = error.wire if isinstance(error, Refused) else Refused("unreadable").wire
@@ -150,6 +155,20 @@ class SiteResponder(Responder):
                 "detail": "",
             }
             return Message(pack({**same, **nothing}, {"values": {}, "state": {}}), reply_to=message)
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Answer one message at a time, whichever process has it.
+
+        What was answered is read at the beginning and written at the end: two processes that read it at the same time
+        could answer one round of a secure sum for two groups of sites.
+        """
+        descriptor = os.open(self._folder / ANSWERING, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     @contextlib.contextmanager
     def held_state(self, run: str) -> Iterator[SiteState]:
