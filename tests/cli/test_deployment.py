@@ -287,24 +287,25 @@ def test_a_run_is_not_resumed_with_another_federation_file(farfield: Callable[..
 
 
 def test_registered_keys_stay_for_sites_that_wait_and_another_key_is_noticed(hospital: Path) -> None:
-    from farfield.deployment.server.supervise import NODES, ServerError, _check_keys, _fingerprint
+    from farfield.deployment.server.registration import check_keys
+    from farfield.deployment.server.site_roster import NODES, RosterError, fingerprint
 
     folder, key = hospital / "flower", hospital / "keys" / "cleveland.pub"
     folder.mkdir()
     database = folder / "superlink.db"
     database.touch()
-    _check_keys(folder, [key], resume=False)
+    check_keys(folder, [key], resume=False)
     assert not database.exists(), "of a start that ended before it had written down what it registered"
     database.touch()
-    (folder / NODES).write_text(json.dumps({"17": ["cleveland", _fingerprint(key)]}))
+    (folder / NODES).write_text(json.dumps({"17": ["cleveland", fingerprint(key)]}))
     for resume in (False, True):
-        _check_keys(folder, [key], resume=resume)
+        check_keys(folder, [key], resume=resume)
     assert database.exists()
     key.write_text(key.read_text() + " another")
-    with pytest.raises(ServerError, match="'cleveland' is not the one that the run was begun with"):
-        _check_keys(folder, [key], resume=True)
+    with pytest.raises(RosterError, match="'cleveland' is not the one that the run was begun with"):
+        check_keys(folder, [key], resume=True)
     assert database.exists()
-    _check_keys(folder, [key], resume=False)
+    check_keys(folder, [key], resume=False)
     assert not database.exists()
     assert not (folder / NODES).exists()
 
@@ -318,6 +319,6 @@ def test_registered_keys_stay_for_sites_that_wait_and_another_key_is_noticed(hos
     ],
 )
 def test_the_error_of_flowers_command_is_passed_on(printed: str, error: str) -> None:
-    from farfield.deployment.server.supervise import _flower_error
+    from farfield.deployment.server.flower_command import flower_error
 
-    assert _flower_error(printed) == error
+    assert flower_error(printed) == error

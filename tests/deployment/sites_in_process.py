@@ -85,7 +85,14 @@ def context() -> Context:
 
 def together(sites: Sites, seconds: float = 0.0, names: dict[int, str] | None = None) -> tuple[JoinedSites, list[str]]:
     reported: list[str] = []
-    made = wait_for_sites(Network(sites), sites.federation, seconds, lambda kind, text: reported.append(text), names)  # type: ignore[arg-type]
+    known = names or {}
+    made = wait_for_sites(
+        Network(sites),  # type: ignore[arg-type]
+        sites.federation,
+        seconds,
+        lambda kind, text: reported.append(text),
+        lambda: known,
+    )
     return made, reported
 
 

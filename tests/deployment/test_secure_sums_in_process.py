@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import stat
 from pathlib import Path
@@ -59,14 +60,14 @@ def engine(sites: Sites, made: JoinedSites, run: str = "r") -> tuple[SitesFedera
     data_of_site = open_site(read_site(sites.folder / "amber"))
     settings = make_manifest(federation, schema=data_of_site.schema, spec=None, role="train").settings
     given = Assignment(
-        run=run,
+        run="r",
         algorithm=federation.algorithm,
         settings=settings,
         rounds=5,
         model=made.agreed.model,
         seed=0,
         data={"schema": made.agreed.model_dump(mode="json"), "fitted": fitted.to_json()},
-    )
+    ).model_copy(update={"run": run})  # unchecked, as a hostile server would name it
     model = build_model(made.agreed.model, 0)
     fed = SitesFederation(
         sites,  # type: ignore[arg-type]
@@ -125,6 +126,19 @@ def test_the_manifest_says_that_the_server_obtains_only_the_sum(four: Heard, tmp
     assert manifest.digest != plain.digest
 
 
+def test_two_long_names_of_one_run_do_not_give_the_sums_of_two_groups(four: Heard) -> None:
+    """One name for the ledger and two for the secure sums would give a site's update as the difference of two sums."""
+    made, _ = together(four)
+    sums = []
+    for run, among in (("r" * 100 + "a", [0, 1, 2, 3]), ("r" * 100 + "b", [1, 2, 3])):
+        fed, algorithm, model = engine(four, made, run)
+        fed.begin(1, range(4))
+        with contextlib.suppress(QuorumMissed):
+            replies = fed.map(algorithm.train, model, among=among, control=torch.zeros_like(model.parameters))
+            sums.append(replies.sum("update"))
+    assert len(sums) < 2
+
+
 def test_what_a_site_remembers_is_its_users_alone_and_outlives_its_process(four: Heard, tmp_path: Path) -> None:
     made, _ = together(four)
     fed, algorithm, model = engine(four, made)
@@ -148,13 +162,14 @@ def test_what_a_site_remembers_is_its_users_alone_and_outlives_its_process(four:
     algorithm.round(fed, first)
 
 
-def test_a_damaged_memory_stops_the_site_and_not_its_secrets(four: Heard, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [lambda text: text[:-5], lambda text: text.replace('"1/train"', '"7/train"')])
+def test_a_damaged_memory_stops_the_site_and_not_its_secrets(four: Heard, tmp_path: Path, damage: Any) -> None:
     made, _ = together(four)
     fed, algorithm, model = engine(four, made)
     fed.begin(1, range(4))
     state = algorithm.round(fed, algorithm.start(model))
     (path,) = (tmp_path / "amber").glob("sums-*.json")
-    path.write_text(path.read_text()[:-5])
+    path.write_text(damage(path.read_text()))
     fed.begin(2, range(4))
     algorithm.round(fed, state)  # by the three others
     assert [event.client for event in fed.events] == [0]

@@ -56,7 +56,8 @@ def server(
     _need_flower()
     from farfield.cli.deployment_console import DeploymentConsole
     from farfield.deployment.federation_file import read_federation
-    from farfield.deployment.server.supervise import Security, find_public_keys, has_run, serve
+    from farfield.deployment.server.registration import find_public_keys
+    from farfield.deployment.server.supervise import Security, has_run, serve
 
     asked = read_federation(federation)
     if insecure and (certs is not None or key):

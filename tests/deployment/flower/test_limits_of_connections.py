@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,8 +50,8 @@ def tls_port(monkeypatch: pytest.MonkeyPatch, certificates: Path) -> Iterator[in
     )
 
 
-def serving(monkeypatch: pytest.MonkeyPatch, **tls: Any) -> Iterator[int]:
-    monkeypatch.setattr(hurried_protocol, "HEADER_SECONDS", 0.3)
+def serving(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.3, **tls: Any) -> Iterator[int]:
+    monkeypatch.setattr(hurried_protocol, "HEADER_SECONDS", seconds)
     protocol: Any = hurried_protocol.hurried_protocol()
     config = uvicorn.Config(app, http=protocol, lifespan="off", log_level="critical", **tls)
     server = uvicorn.Server(config)
@@ -109,6 +112,62 @@ def test_the_rest_of_a_refused_body_is_not_taken_over_tls(tls_port: int, certifi
             connection.sendall(part)
             sent += len(part)
     assert sent < 1_000_000_000, "the server took all of it"
+
+
+def from_address(port: int, address: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(address, 0))
+
+
+def answered(port: int, address: str) -> bool:
+    """Whether a request from this address has an answer."""
+    with from_address(port, address) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(REQUEST + b"Connection: close\r\n\r\n")
+        return connection.recv(65536).startswith(b"HTTP/1.1 200")
+    return False
+
+
+def test_an_address_that_holds_its_share_is_kept_out_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hurried_protocol, "MOST_OF_ONE_ADDRESS", 3)
+    monkeypatch.setattr(hurried_protocol, "counted_address", lambda peer: str(peer[0]))  # else loopback is not counted
+    for port in serving(monkeypatch, seconds=60.0):
+        with contextlib.ExitStack() as held:
+            slow = [held.enter_context(from_address(port, "127.0.0.2")) for _ in range(3)]
+            for connection in slow:
+                connection.sendall(b"GET")
+            assert not answered(port, "127.0.0.2")
+            assert answered(port, "127.0.0.3")
+            slow[0].close()
+            until = time.monotonic() + 60
+            while not answered(port, "127.0.0.2"):
+                assert time.monotonic() < until, "a connection that has ended still counts"
+
+
+@pytest.mark.parametrize(
+    ("peer", "counted"),
+    [
+        (("192.0.2.7", 5), "192.0.2.7"),
+        (("::ffff:192.0.2.7", 5, 0, 0), "192.0.2.7"),
+        (("2001:db8:1:2:3:4:5:6", 5, 0, 0), "2001:db8:1:2::"),
+        (("fe80::1%eth0", 5, 0, 2), "fe80::"),
+        (("127.0.0.1", 5), None),
+        (("::ffff:127.0.0.1", 5, 0, 0), None),
+        (("::1", 5, 0, 0), None),
+        (None, "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_connections_are_counted_by_who_can_have_many_addresses(peer: Any, counted: str | None) -> None:
+    assert hurried_protocol.counted_address(peer) == counted
+
+
+def test_the_superlink_can_have_as_many_connections_as_it_allows() -> None:
+    command = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 3000));"
+        "from farfield.deployment.flower.hurried_protocol import ask_for_open_files; ask_for_open_files();"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(3000, 3000)"
 
 
 def receiving(*parts: bytes, forever: bool = False) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from farfield.deployment.server.output_folder import FLOWER
 from farfield.deployment.server.run import ServerSettings, _serve
 from farfield.deployment.server.site_roster import RosterError, SiteRoster, fingerprint
 from farfield.records.atomic import write_json
-from farfield.records.checked_files import read_checked_json
+from farfield.records.checked_files import read_checked_json, write_checked_json
 from tests.deployment.sites_in_process import NAMES, Sites
 
 
@@ -104,6 +105,31 @@ def test_a_damaged_record_stops_the_server_and_names_the_file(out: Path) -> None
         SiteRoster(out / FLOWER).admitted(given_keys(out))
 
 
+def test_a_changed_byte_in_the_record_of_removals_does_not_let_a_site_in_again(out: Path) -> None:
+    remove_site(out, "birch")
+    path = out / FLOWER / "site-changes.json"
+    path.write_text(path.read_text().replace('"birch"', '"birsh"'))
+    with pytest.raises(RosterError, match=r"site-changes\.json' is damaged"):
+        SiteRoster(out / FLOWER).admitted(given_keys(out))
+
+
+def test_a_second_new_key_whose_command_was_killed_halfway_is_accepted_by_the_same_command(
+    out: Path, tmp_path: Path
+) -> None:
+    """The key's file is written first; the record of changes does not know of it yet."""
+    first, second = (make_node_key(tmp_path / folder, "birch").public for folder in ("first", "second"))
+    rotate_key(out, "birch", first)
+    roster = SiteRoster(out / FLOWER)
+    write_json(out / FLOWER / "nodes.json", {**roster.nodes, "9": ["birch", fingerprint(first)]})
+    roster.key_of("birch").write_bytes(second.read_bytes())
+    rotate_key(out, "birch", second)
+    assert roster.changes.replaced["birch"][1:] == [fingerprint(first)]
+    assert roster.changes.to_forget == ["2", "9"]
+    assert fingerprint(next(key for key in roster.admitted(given_keys(out)) if key.stem == "birch")) == fingerprint(
+        second
+    )
+
+
 def test_a_folder_that_is_no_servers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RosterError, match="not the output folder of a server"):
         remove_site(tmp_path, "amber")
@@ -166,6 +192,33 @@ def test_a_run_goes_on_without_a_removed_site_and_says_so(
     assert load_model(out).about["round"] >= 2, "a round that was validated with the removed site is not comparable"
 
 
+def test_a_resumed_run_records_a_removal_once_and_tells_it_once(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    def cut() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # in round 4
+        run(tmp_path, five_rounds, out, {3: lambda: remove_site(out, "cedar"), 7: cut})
+    run(tmp_path, five_rounds, out, {})
+    assert [row["clients"] for row in rows_of(out, "rounds.jsonl")] == [3, 3, 2, 2, 2]
+    assert [e["round"] for e in rows_of(out, "events.jsonl") if e["kind"] == "site-removed"] == [3]
+    activity = [json.loads(line)["text"] for line in (out / FLOWER / "activity.jsonl").read_text().splitlines()]
+    assert len([text for text in activity if "was removed; the run goes on" in text]) == 1
+
+
+def test_a_removal_that_the_resumed_run_has_not_kept_is_recorded_again(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    def cut() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # in round 3, the first without it: that round is made again
+        run(tmp_path, five_rounds, out, {3: lambda: remove_site(out, "cedar"), 5: cut})
+    run(tmp_path, five_rounds, out, {})
+    assert [e["round"] for e in rows_of(out, "events.jsonl") if e["kind"] == "site-removed"] == [3]
+
+
 def test_a_cohort_is_drawn_from_those_who_are_left(tmp_path: Path, five_rounds: FederationFile, out: Path) -> None:
     drawing = five_rounds.model_copy(update={"cohort": 2, "rounds": 6})
     run(tmp_path, drawing, out, {1: lambda: remove_site(out, "amber")})
@@ -221,6 +274,50 @@ def test_a_seat_is_taken_by_the_node_that_the_operator_has_registered_for_it_and
     impostor = (tmp_path / "sites" / "impostor" / "activity.jsonl").read_text()
     assert '"phase"' not in impostor
     assert result["replaced_keys"] == {"cedar": 1}
+
+
+def test_a_key_that_is_replaced_while_the_server_waits_is_let_in(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    new = make_node_key(tmp_path / "new", "cedar").public
+    made = Acting(tmp_path / "sites", five_rounds.model_copy(update={"rounds": 1}))
+    made.act = {}
+    made.here.discard(3)
+
+    def replace() -> None:
+        rotate_key(out, "cedar", new)
+        nodes = SiteRoster(out / FLOWER).nodes
+        write_checked_json(out / FLOWER / "nodes.json", {**nodes, "8": ["cedar", fingerprint(new)]})
+        made.start(8, "cedar", folder="cedar-again")
+
+    later = threading.Timer(1.0, replace)
+    later.start()
+    names = {1: "amber", 2: "birch", 3: "cedar"}
+    settings = ServerSettings(federation=made.federation, run="r", wait=60.0, start="s", pid=os.getpid(), names=names)
+    _serve(made, out, settings, ActivityLog(out / FLOWER, "s"))  # type: ignore[arg-type]
+    later.join()
+    assert [row["clients"] for row in rows_of(out, "rounds.jsonl")] == [3]
+
+
+def test_a_site_that_is_removed_while_a_resumed_run_waits_for_it_is_waited_for_no_more(
+    tmp_path: Path, five_rounds: FederationFile, out: Path
+) -> None:
+    def cut() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, five_rounds, out, {5: cut})
+    strict = five_rounds.model_copy(update={"quorum": 1.0})
+    made = Acting(tmp_path / "sites", strict)
+    made.act = {}
+    made.here.discard(3)
+    later = threading.Timer(1.0, lambda: remove_site(out, "cedar"))
+    later.start()
+    names = {1: "amber", 2: "birch", 3: "cedar"}
+    settings = ServerSettings(federation=strict, run="r", wait=60.0, start="s", pid=os.getpid(), names=names)
+    _serve(made, out, settings, ActivityLog(out / FLOWER, "s"))  # type: ignore[arg-type]
+    later.join()
+    assert [row["clients"] for row in rows_of(out, "rounds.jsonl")] == [3, 3, 2, 2, 2]
 
 
 def test_a_removed_site_counts_as_one_that_has_gone_away(

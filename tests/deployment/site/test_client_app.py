@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from flwr.app import Message
 
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.manifest.manifest import make_manifest
 from farfield.deployment.server.joining import JoinedSites
-from farfield.deployment.site.client_app import FAILED
+from farfield.deployment.site.client_app import ANSWERING, FAILED
 from farfield.deployment.site.data import open_site
 from farfield.deployment.site.site_file import read_site
 from farfield.deployment.site.state_file import load_state
@@ -43,11 +46,17 @@ def make_settings(sites: Sites) -> dict[str, Any]:
 
 
 def send(
-    sites: Sites, given: Assignment, phase: str = "train", round: int = 1, mark: str = "m", **groups: Any
+    sites: Sites,
+    given: Assignment,
+    phase: str = "train",
+    round: int = 1,
+    mark: str = "m",
+    run: str | None = None,
+    **groups: Any,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Send a phase's message to the first site; return the header and the groups of its reply."""
     header = {
-        "run": given.run,
+        "run": given.run if run is None else run,
         "round": round,
         "attempt": "a",
         "phase": phase,
@@ -68,6 +77,28 @@ def phase(sites: Sites, given: Assignment, phase: str = "train", round: int = 1)
     reply, _ = send(sites, given, phase, round)
     assert reply["detail"] == ""
     return readable(str(reply["problem"]))
+
+
+def test_a_message_is_of_one_run_alone(tmp_path: Path, federation: FederationFile) -> None:
+    """Otherwise a server could have the same question answered with the state of another run, or of none, each time."""
+    sites = Sites(tmp_path, federation)
+    made, _ = together(sites)
+    given = assignment(sites, made)
+    reply, _ = send(sites, given, run="other")
+    assert readable(str(reply["problem"])) == "this run began with another assignment at this site"
+
+
+def test_one_message_is_answered_at_a_time(tmp_path: Path, federation: FederationFile) -> None:
+    sites = Sites(tmp_path, federation)
+    made, _ = together(sites)
+    given = assignment(sites, made)
+    with ThreadPoolExecutor(1) as other, open(tmp_path / "amber" / ANSWERING, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        answer = other.submit(send, sites, given)
+        with pytest.raises(TimeoutError):
+            answer.result(timeout=2)
+        fcntl.flock(held, fcntl.LOCK_UN)
+        answer.result(timeout=60)
 
 
 def test_a_site_does_nothing_that_was_not_approved(tmp_path: Path, federation: FederationFile) -> None:

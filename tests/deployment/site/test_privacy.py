@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import torch
 from rich.console import Console
 
 from farfield.deployment.federation_file import FederationFile
+from farfield.deployment.manifest import privacy_budget
 from farfield.deployment.manifest.manifest import Manifest, make_manifest
-from farfield.deployment.manifest.privacy_budget import SPENT
+from farfield.deployment.manifest.privacy_budget import SPENT, Spent
 from farfield.deployment.manifest.table import render
 from farfield.deployment.site.data import open_site
 from farfield.deployment.site.deployed_site import DeployedSite
@@ -20,6 +23,7 @@ from farfield.deployment.site.site_file import read_site
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.refusal import Refused, readable
 from farfield.models import build_model
+from farfield.records.checked_files import read_checked_json
 from tests.deployment.site.test_client_app import send
 from tests.deployment.sites_in_process import Sites, ask, together
 from tests.privacy.references import epsilon_from, gaussian_delta
@@ -86,12 +90,36 @@ def test_a_site_stops_when_what_was_approved_is_used_up(tmp_path: Path, federati
     assert "used up" in readable(again["problem"]), "the count is on the disk"
 
 
+def test_questions_at_the_same_time_are_counted_one_by_one(
+    tmp_path: Path, federation: FederationFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message has a process of its own at a site; two that read the same count would both be answered."""
+    manifest, write = manifest_of(Sites(tmp_path, private(federation))), privacy_budget.write_checked_json
+
+    def slowly(path: Path, content: Any) -> None:
+        time.sleep(0.2)
+        write(path, content)
+
+    monkeypatch.setattr(privacy_budget, "write_checked_json", slowly)
+
+    def is_allowed(_: int) -> bool:
+        try:
+            Spent(tmp_path).spend(manifest, "train", 1, 27)
+        except Refused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as several:
+        assert sum(several.map(is_allowed, range(6))) == 2
+    assert list(read_checked_json(tmp_path / SPENT).values()) == [{"train": 6}]
+
+
 def test_a_question_that_fails_is_counted_before_it_is_answered(tmp_path: Path, federation: FederationFile) -> None:
     sites = Sites(tmp_path, private(federation))
     given, groups = prepared(sites)
     bad = {"model": {**groups["model"], "parameters": groups["model"]["parameters"][:3]}}
     assert send(sites, given, **bad)[0]["problem"] != ""
-    counted = json.loads((tmp_path / "amber" / SPENT).read_text())
+    counted = read_checked_json(tmp_path / "amber" / SPENT)
     assert list(counted.values()) == [{"train": 3}]
 
 
@@ -99,7 +127,11 @@ def test_validation_is_refused_and_a_damaged_count_stops_everything(tmp_path: Pa
     sites = Sites(tmp_path, private(federation))
     given, groups = prepared(sites)
     assert "no phase 'evaluate'" in readable(send(sites, given, "evaluate", **groups)[0]["problem"])
-    (tmp_path / "amber" / SPENT).write_text("{")
+    assert send(sites, given, **groups)[0]["problem"] == ""
+    path = tmp_path / "amber" / SPENT
+    path.write_text(path.read_text().replace('"train": 3', '"train": 0'))
+    assert "cannot be read" in readable(send(sites, given, **groups)[0]["problem"]), "a changed digit is damage, too"
+    path.write_text("{")
     assert "cannot be read" in readable(send(sites, given, **groups)[0]["problem"])
 
 

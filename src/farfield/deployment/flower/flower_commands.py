@@ -2,28 +2,31 @@
 
     python -P flower_commands.py SECRET_FILE link …      # options as flower-superlink, behind the gate
     python -P flower_commands.py SECRET_FILE exec …      # options as flower-superexec
-    python -P flower_commands.py SECRET_FILE flwr …      # options as flwr
+    python -P flower_commands.py SECRET_FILE flwr        # one command per line of input: a JSON list of options of flwr
 
-It runs as a file and imports only its neighbours, not farfield: the last command is started once for each site's key.
+It runs as a file and imports only its neighbours, not farfield: importing farfield would import torch, which takes
+seconds and memory in each of the processes.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 if __name__ == "__main__":
-    # The neighbours as a package of their own: importing farfield would import torch, which takes seconds.
+    # The neighbours as a package of their own.
     _neighbours = ModuleType("farfield_flower")
     _neighbours.__path__ = [str(Path(__file__).parent)]
     sys.modules["farfield_flower"] = _neighbours
     __package__ = "farfield_flower"
 
 from .gate import Gate, ready_file, refused_file
-from .hurried_protocol import MOST_CONNECTIONS, hurried_protocol
+from .hurried_protocol import MOST_CONNECTIONS, ask_for_open_files, hurried_protocol
 from .listening import listen_as_told
 from .private_parts import find, replace
 from .request_headers import OwnRequests
@@ -31,6 +34,8 @@ from .superlink import write_less_to_disk
 
 #: The module that runs the ServerApp.
 SERVERAPP = "farfield.deployment.flower.serverapp"
+#: Begins the line after the output of a command, which has the command's code.
+END_OF_OUTPUT = "\0"
 
 
 class ServerAppExecutor:
@@ -86,10 +91,13 @@ def serve(secret_file: Path) -> None:
 
     def limited(**given: Any) -> None:
         # An address in a header would be believed if it came through a proxy on this machine.
-        run(**given, http=hurried_protocol(), limit_concurrency=MOST_CONNECTIONS, proxy_headers=False)
+        limits = {"http": hurried_protocol(), "limit_concurrency": MOST_CONNECTIONS}
+        # A websocket would leave the limits of its connection behind, and nothing here speaks it.
+        run(**given, **limits, ws="none", proxy_headers=False)
 
     replace("flwr.superlink.cli.flower_superlink:uvicorn.run", limited)
     write_less_to_disk()
+    ask_for_open_files()
     find("flwr.superlink.cli:flower_superlink")()
 
 
@@ -101,16 +109,28 @@ def execute(secret_file: Path) -> None:
     find("flwr.supercore.cli.flower_superexec:flower_superexec")()
 
 
-def command(secret_file: Path) -> None:
-    """Run Flower's command, with the secret in every request."""
+def commands(secret_file: Path) -> None:
+    """Run Flower's command for each line of input, with the secret in every request."""
     OwnRequests(secret_file.read_text()).install()
-    find("flwr.cli.app:app")()
+    flwr = find("flwr.cli.app:app")
+    for line in sys.stdin:
+        sys.argv = ["flwr", *json.loads(line)]
+        try:
+            flwr()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Exception:
+            traceback.print_exc()
+            code = 1
+        sys.stderr.flush()
+        print(f"{END_OF_OUTPUT}{code}", flush=True)
 
 
 def main() -> None:
     _, file, which, *arguments = sys.argv
     sys.argv = [which, *arguments]
-    {"link": serve, "exec": execute, "flwr": command}[which](Path(file))
+    {"link": serve, "exec": execute, "flwr": commands}[which](Path(file))
 
 
 if __name__ == "__main__":

@@ -62,9 +62,9 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
     PrivatePart(
         "flwr.superlink.cli.flower_superlink:uvicorn.run",
         f"{_COMMANDS}, deployment/flower/listening.py",
-        "replaced: a limit on connections, and on the length of headers and the time that they take; with `--bind` it "
-        "listens elsewhere than its own processes connect",
-        ("app", "http", "limit_concurrency", "proxy_headers"),
+        "replaced: a limit on connections, in all and by address, and on the length of headers and the time that they "
+        "take; with `--bind` it listens elsewhere than its own processes connect",
+        ("app", "http", "ws", "limit_concurrency", "proxy_headers"),
     ),
     PrivatePart("flwr.superlink.cli:flower_superlink", _COMMANDS, "called: Flower's command, in our process", ()),
     PrivatePart(

@@ -6,12 +6,16 @@ site enforces: it stops answering a phase when all noised steps that were approv
 
 from __future__ import annotations
 
-import json
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from farfield.federation.refusal import Refused
-from farfield.records.atomic import write_json
+from farfield.records.checked_files import read_checked_json, write_checked_json
+from farfield.records.checksums import DamagedFile
 
 if TYPE_CHECKING:  # for annotations alone: these import torch
     from farfield.algorithms import FedAvg
@@ -74,19 +78,30 @@ class Spent:
         steps, limit = allowed_steps(approved, phase, round, rows)
         if not steps:
             return
-        of_all = self._read()
-        of = of_all.setdefault(approved.digest, {})
-        if limit is not None and of.get(phase, 0) + steps > limit:
-            raise Refused("privacy-spent", phase=phase, made=of.get(phase, 0), limit=limit)
-        of[phase] = of.get(phase, 0) + steps
-        write_json(self._path, of_all)  # before anything leaves: a step that fails afterwards counts
+        # A site answers messages in processes of their own: two that count at the same time must not count as one.
+        with self._alone():
+            of_all = self._read()
+            of = of_all.setdefault(approved.digest, {})
+            if limit is not None and of.get(phase, 0) + steps > limit:
+                raise Refused("privacy-spent", phase=phase, made=of.get(phase, 0), limit=limit)
+            of[phase] = of.get(phase, 0) + steps
+            write_checked_json(self._path, of_all)  # before anything leaves: a step that fails afterwards counts
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _read(self) -> dict[str, dict[str, int]]:
         if not self._path.exists():
             return {}
         try:
-            found = json.loads(self._path.read_bytes())
+            found = read_checked_json(self._path)
             return {str(digest): {str(p): int(n) for p, n in of.items()} for digest, of in found.items()}
-        except (ValueError, AttributeError, TypeError):
+        except (DamagedFile, ValueError, AttributeError, TypeError):
             # Going on would mean to count from zero again.
             raise Refused("privacy-count") from None

@@ -8,9 +8,6 @@ it out before it starts the run.
 from __future__ import annotations
 
 import contextlib
-import json
-import re
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +15,21 @@ from pathlib import Path
 from farfield.deployment.credentials.verify import check_public_key
 from farfield.deployment.flower import gate
 from farfield.deployment.flower.processes import ProcessError, exclusive
-from farfield.deployment.server import supervise
+from farfield.deployment.server.flower_command import SECRET, FlowerCommand
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER
-from farfield.deployment.server.site_roster import KEYS, LINK, NODES, RosterError, SiteChanges, SiteRoster, fingerprint
+from farfield.deployment.server.registration import register_key
+from farfield.deployment.server.site_roster import (
+    KEY_REPLACED,
+    KEYS,
+    NODES,
+    RosterError,
+    SiteChanges,
+    SiteRoster,
+    fingerprint,
+)
 from farfield.records import RecordsError
+from farfield.records.atomic import write_atomic
+from farfield.records.checked_files import read_checked_json
 from farfield.records.run import sole_writer
 
 #: Seconds to wait for a server that is starting.
@@ -30,7 +38,7 @@ START_SECONDS = 60.0
 
 def remove_site(out: Path, name: str) -> str:
     """Remove a site, and return a sentence for the operator. Its key is not let in from now on."""
-    with _changing(out) as (roster, running):
+    with _changing(out) as (roster, flwr):
         nodes, changes = roster.nodes, roster.changes
         if name not in changes.removed:
             node = _node_of(nodes, name)
@@ -39,9 +47,9 @@ def remove_site(out: Path, name: str) -> str:
             changes.to_forget.append(node)
             changes.note("removed", name, fingerprint=nodes.pop(node)[1])
             roster.write(nodes, changes)
-        if running:
-            roster.forget_nodes(_flwr)
-    return f"site '{name}' is removed{_when(running)}; {_others(roster)}"
+        if flwr:
+            roster.forget_nodes(flwr)
+    return f"site '{name}' is removed{_when(flwr)}; {_others(roster)}"
 
 
 def rotate_key(out: Path, name: str, public: Path) -> str:
@@ -49,78 +57,62 @@ def rotate_key(out: Path, name: str, public: Path) -> str:
     if not public.is_file():
         raise RosterError(f"there is no key '{public}'; give the .pub that 'farfield certs node' has made at the site")
     check_public_key(public)
-    with _changing(out) as (roster, running):
+    with _changing(out) as (roster, flwr):
         nodes, changes = roster.nodes, roster.changes
         if name in changes.removed:
             raise RosterError(f"site '{name}' was removed from this run, which goes on without it; start a new run")
         now = fingerprint(public)
-        if name not in changes.replaced or now != fingerprint(roster.key_of(name)):
+        if now != changes.newest_key(name):
             _node_of(nodes, name)
             _check_new(nodes, changes, name, now)
-            _replace(roster, name, public, running)
-        if running:
-            roster.forget_nodes(_flwr)
+            _replace(roster, name, public, flwr)
+        if flwr:
+            roster.forget_nodes(flwr)
     return (
-        f"site '{name}' has a new key{_when(running)}: it joins again with that key, and the key before is not let in; "
+        f"site '{name}' has a new key{_when(flwr)}: it joins again with that key, and the key before is not let in; "
         f"put '{public}' as {name}.pub among the keys of the next run, too"
     )
 
 
-def _replace(roster: SiteRoster, name: str, public: Path, running: bool) -> None:
+def _replace(roster: SiteRoster, name: str, public: Path, flwr: FlowerCommand | None) -> None:
     nodes, changes, now = roster.nodes, roster.changes, fingerprint(public)
     node = _node_of(nodes, name)
     kept = roster.key_of(name)
     kept.parent.mkdir(mode=0o700, exist_ok=True)
-    if running:  # before anything is written: what Flower refuses leaves all as it was
-        registered = _register(roster.folder, public, name)
-        nodes[registered] = [name, now]
+    if flwr:  # before anything is written: what Flower refuses leaves all as it was
+        nodes[register_key(public, name, flwr)] = [name, now]
     before = nodes.pop(node)[1]
-    kept.write_bytes(public.read_bytes())
+    write_atomic(kept, public.read_bytes())
     changes.replaced.setdefault(name, []).append(before)
     changes.to_forget.append(node)
-    changes.note("key-replaced", name, before=before, now=now)
+    changes.note(KEY_REPLACED, name, before=before, now=now)
     roster.write(nodes, changes)
 
 
-def _register(folder: Path, public: Path, name: str) -> str:
-    done = _flwr(folder, "supernode", "register", str(public.resolve()), LINK, "--name", name, "--format", "json")
-    node = re.search(r'"node-id":\s*"?(\d+)', done.stdout)
-    if done.returncode or node is None:
-        raise RosterError(f"the key '{public}' cannot be registered: {supervise._flower_error(done.stdout)}")
-    return node[1]
-
-
-def _flwr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return supervise._flwr(folder, *arguments)
-    except subprocess.TimeoutExpired:
-        raise RosterError("the SuperLink does not answer; try again, or stop the server first") from None
-
-
 @contextlib.contextmanager
-def _changing(out: Path) -> Iterator[tuple[SiteRoster, bool]]:
-    """Return the roster and whether the server is running; nobody else changes the roster meanwhile."""
+def _changing(out: Path) -> Iterator[tuple[SiteRoster, FlowerCommand | None]]:
+    """Return the roster, and Flower's command if the server is running; nobody else changes the roster meanwhile."""
     folder = out / FLOWER
     if not (folder / NODES).exists():
         raise RosterError(f"'{out}' is not the output folder of a server with keys; give the server's --out")
     with contextlib.ExitStack() as held:
+        flwr = None
         try:
             held.enter_context(exclusive(folder, "running"))
-            running = False
         except ProcessError:
-            running = True
             _until_ready(folder)
+            flwr = held.enter_context(FlowerCommand(folder))
         (folder / KEYS).mkdir(mode=0o700, exist_ok=True)
         try:
             held.enter_context(sole_writer(folder / KEYS, patience=0.0))
         except RecordsError:
             raise RosterError("another 'farfield site' is changing this server's sites; wait for it to end") from None
-        yield SiteRoster(folder), running
+        yield SiteRoster(folder), flwr
 
 
 def _until_ready(folder: Path) -> None:
     until = time.monotonic() + START_SECONDS
-    while not gate.ready_file(folder / supervise.SECRET).exists():
+    while not gate.ready_file(folder / SECRET).exists():
         if time.monotonic() > until:
             raise RosterError(f"the server is still starting after {START_SECONDS:g} s; try again")
         time.sleep(0.2)
@@ -149,13 +141,13 @@ def _check_others_train(roster: SiteRoster, name: str) -> None:
     path = roster.folder / AGREEMENT
     if not path.exists():
         return
-    training = {site for site, role in json.loads(path.read_text())["sites"].items() if role == "train"}
+    training = {site for site, role in read_checked_json(path)["sites"].items() if role == "train"}
     if name in training and not training - roster.removed - {name}:
         raise RosterError(f"'{name}' is the last site that trains; without it the run cannot go on: stop the server")
 
 
-def _when(running: bool) -> str:
-    return "" if running else " (the server is stopped; its next start carries it out before it goes on)"
+def _when(flwr: FlowerCommand | None) -> str:
+    return "" if flwr else " (the server is stopped; its next start carries it out before it goes on)"
 
 
 def _others(roster: SiteRoster) -> str:

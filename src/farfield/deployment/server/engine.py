@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -25,6 +25,8 @@ from farfield.models import Layout, ModelState
 
 #: The problem of a site that is away: that it has left is told once, and when it is back.
 NOT_CONNECTED = "its site is not connected"
+#: The event of a site that the operator has removed: recorded once, also if the run is resumed after it.
+SITE_REMOVED = "site-removed"
 #: Seconds between looks at which sites are connected.
 LOOK = 1.0
 
@@ -46,6 +48,7 @@ class SitesFederation(FlowerFederation):
         report: Report = lambda kind, text: None,
         roster: SiteRoster | None = None,
         names: Mapping[int, str] | None = None,
+        noted_removed: Collection[int] = (),
     ) -> None:
         #: By name of a site the rows that it declared when it joined.
         self._declared = dict(rows or {})
@@ -61,7 +64,7 @@ class SitesFederation(FlowerFederation):
         #: Which node has which name, and who was removed; None for an open server, which knows no keys.
         self._roster = roster
         #: Sites whose removal is in the records.
-        self._noted_removed: set[int] = set()
+        self._noted_removed = set(noted_removed)
 
     @property
     def removed(self) -> frozenset[int]:
@@ -100,8 +103,8 @@ class SitesFederation(FlowerFederation):
         removed = self.removed
         return sum(node.id in self._present for number, node in enumerate(self._nodes) if number not in removed)
 
-    def _note(self, kind: str, round: int, text: str) -> None:
-        self.events.append(Event(kind, round, text))
+    def _note(self, kind: str, round: int, text: str, client: int | None = None) -> None:
+        self.events.append(Event(kind, round, text, client))
         self._report("joined" if kind == "site-returned" else "left", text)
 
     def _look(self, round: int) -> None:
@@ -110,7 +113,7 @@ class SitesFederation(FlowerFederation):
         for number in sorted(removed - self._noted_removed):
             self._noted_removed.add(number)
             goes_on = f"the run goes on with {self.expected} of {self.clients} sites"
-            self._note("site-removed", round, f"site '{self._members[number].name}' was removed; {goes_on}")
+            self._note(SITE_REMOVED, round, f"site '{self._members[number].name}' was removed; {goes_on}", number)
         staying = [node for number, node in enumerate(self._nodes) if number not in removed]
         for node in staying:
             if node.id in before and node.id not in self._present:

@@ -25,6 +25,8 @@ ROLES = ("train", "evaluate")
 MOST_ROWS = 10**9
 #: When a run is resumed and the quorum is there: seconds to wait for the other sites.
 FOR_THE_REST = 60.0
+#: Returns the names of the nodes by their keys, which the operator may change meanwhile; none for an open server.
+Names = Callable[[], Mapping[int, str]]
 #: Called with the kind of an event and a sentence, for the server's operator.
 Report = Callable[[str, str], None]
 
@@ -56,11 +58,11 @@ class JoinedSites:
 
 
 def wait_for_sites(
-    network: Network, federation: FederationFile, seconds: float, report: Report, names: Mapping[int, str] | None = None
+    network: Network, federation: FederationFile, seconds: float, report: Report, names: Names = dict
 ) -> JoinedSites:
     """Wait for the sites of a new run. Raises JoiningError if they are not all there in time.
 
-    `names` are the names under which the nodes' keys were registered; a site may not use another name.
+    `names` returns the names under which the nodes' keys are registered; a site may not use another name.
     """
     until = time.monotonic() + seconds
     members: dict[int, Member] = {}
@@ -95,20 +97,23 @@ def wait_for_known_sites(
     agreed: AgreedSchema,
     seconds: float,
     report: Report,
-    names: Mapping[int, str] | None = None,
-    removed: Collection[str] = (),
+    names: Names = dict,
+    removed: Callable[[], Collection[str]] = tuple,
 ) -> JoinedSites:
     """Wait for the sites that a resumed run began with. Some may be missing, if the quorum allows it.
 
-    `names` are the names under which the nodes' keys were registered: a site gets its own seat back, and no other.
-    Sites that were removed keep their place and are not waited for.
+    `names` returns the names under which the nodes' keys are registered: a site gets its own seat back, and no other.
+    `removed` returns the sites that were removed: they keep their place and are not waited for.
     """
     started = time.monotonic()
-    training = [name for name in agreed.sites if sites.get(name) == "train" and name not in removed]
-    needed = math.ceil(federation.quorum * len(training) - 1e-9)
     found: dict[str, Member] = {}
     asked: set[int] = set()
-    while len(found) < len(sites) - len(set(removed) & set(sites)):
+    while True:
+        still = {name: role for name, role in sites.items() if name not in removed()}
+        training = [name for name in agreed.sites if still.get(name) == "train"]
+        needed = math.ceil(federation.quorum * len(training) - 1e-9)
+        if still.keys() <= found.keys():
+            break
         waited = time.monotonic() - started
         enough = sum(name in found for name in training) >= needed
         if waited > (min(FOR_THE_REST, seconds) if enough else seconds):
@@ -122,7 +127,6 @@ def wait_for_known_sites(
             elif answer.problem:
                 report("refused", f"a site (node {node}) did not join: {answer.problem}")
             else:
-                still = {name: role for name, role in sites.items() if name not in removed}
                 _readmit(network, found, still, agreed, node, answer, report, names)
         time.sleep(LOOK)
     if sum(name in found for name in training) < needed:
@@ -145,7 +149,7 @@ def _readmit(
     node: int,
     answer: Answer,
     report: Report,
-    names: Mapping[int, str] | None,
+    names: Names,
 ) -> None:
     try:
         schema = read_site_schema(answer.value["schema"])
@@ -153,7 +157,7 @@ def _readmit(
     except (UserError, KeyError, TypeError) as error:
         report("refused", f"a site did not join, because what it says cannot be read: {error}")
         return
-    why = wrong_name(names, node, member.name)
+    why = wrong_name(names(), node, member.name)
     if why is None and agreed.sites.get(member.name, schema.rows) != schema.rows:
         why = f"it has {schema.rows} rows, and the run began with {agreed.sites[member.name]}"
     if why is not None:
@@ -178,7 +182,7 @@ def _admit(
     node: int,
     answer: Answer,
     report: Report,
-    names: Mapping[int, str] | None,
+    names: Names,
 ) -> None:
     if answer.problem:
         report("refused", f"a site did not join: {answer.problem}")
@@ -192,7 +196,7 @@ def _admit(
     if member.role not in ROLES or schema.rows > MOST_ROWS:
         report("refused", "a site did not join, because its role or its number of rows is none that there can be")
         return
-    why = wrong_name(names, node, member.name)
+    why = wrong_name(names(), node, member.name)
     if why is not None:
         _turn_away(network, member, why, report)
         return

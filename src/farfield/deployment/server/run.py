@@ -23,7 +23,7 @@ from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.server.ask_sites import Network
 from farfield.deployment.server.bounded_grid import BoundedGrid
 from farfield.deployment.server.diagnosis import diagnose_federation
-from farfield.deployment.server.engine import SitesFederation
+from farfield.deployment.server.engine import SITE_REMOVED, SitesFederation
 from farfield.deployment.server.evaluating_sites import evaluation_sentences, read_metrics
 from farfield.deployment.server.joining import JoinedSites, Member, proposal, wait_for_known_sites, wait_for_sites
 from farfield.deployment.server.output_folder import AGREEMENT, FLOWER, RUN, SETTINGS
@@ -37,6 +37,7 @@ from farfield.models import build_model
 from farfield.records import RunFolder
 from farfield.records.bench_folder import PREPARATION
 from farfield.records.checked_files import read_checked_json, write_checked_json
+from farfield.records.run import Checkpoint
 from farfield.runs.plan import Job, Plan, make_plan
 from farfield.runs.rounds import Measure, Progress, Rounds, open_run
 from farfield.runs.settings import PlanError
@@ -112,7 +113,11 @@ def _agree_with_sites(
     network: Network, settings: ServerSettings, folder: Path, activity: ActivityLog
 ) -> tuple[JoinedSites, Fitted | None]:
     """Return the sites with their schema, and the preparation; of a resumed run, those that it began with."""
-    path, federation = folder / AGREEMENT, settings.federation
+    path, federation, roster = folder / AGREEMENT, settings.federation, SiteRoster(folder)
+
+    def names() -> Mapping[int, str]:
+        return roster.names or settings.names
+
     if path.exists():
         known = Agreement.model_validate_json(json.dumps(read_checked_json(path)))
         agreed = read_agreed_schema(known.schema_)
@@ -123,11 +128,11 @@ def _agree_with_sites(
             agreed,
             settings.wait,
             activity.add,
-            settings.names,
-            SiteRoster(folder).removed,
+            names,
+            lambda: roster.removed,
         )
         return joined, None if known.fitted is None else read_fitted(known.fitted)
-    joined = wait_for_sites(network, federation, settings.wait, activity.add, settings.names)
+    joined = wait_for_sites(network, federation, settings.wait, activity.add, names)
     fitted = _fit(network, federation, joined, activity)
     agreement = Agreement(
         sites={m.name: m.role for m in (*joined.training, *joined.evaluating)},
@@ -192,6 +197,7 @@ def _serve(grid: Grid | BoundedGrid, out: Path, settings: ServerSettings, activi
         report=activity.add,
         names=settings.names,
         roster=roster,
+        noted_removed=_noted_removed(records, checkpoint),
     ) as fed:
         rounds = Rounds(
             job,
@@ -324,6 +330,13 @@ def _current_nodes(members: Iterable[Member], roster: SiteRoster) -> dict[int, s
     """Return the nodes and names of sites that were not removed; a site whose key was replaced is another node."""
     removed = roster.removed
     return {roster.node_of(m.name) or m.node: m.name for m in members if m.name not in removed}
+
+
+def _noted_removed(records: RunFolder, checkpoint: Checkpoint | None) -> set[int]:
+    """Return the sites whose removal is recorded in the rounds that a resumed run keeps."""
+    kept = checkpoint.round if checkpoint is not None else 0
+    rows = (row for row in records.events() if row.get("kind") == SITE_REMOVED)
+    return {row["client"] for row in rows if isinstance(row.get("client"), int) and int(row["round"]) <= kept}
 
 
 def _removed_on_card(roster: SiteRoster) -> str:

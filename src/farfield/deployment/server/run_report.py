@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from farfield.deployment.server.engine import NOT_CONNECTED
+from farfield.deployment.server.engine import NOT_CONNECTED, SITE_REMOVED
 from farfield.deployment.server.problem_folding import ProblemFolding
 from farfield.federation.engine import Engine
 from farfield.federation.federation import Event
@@ -27,7 +27,7 @@ RECENT = 10
 #: Sites that a line names; the others are counted.
 NAMED = 10
 #: Events that the engine of a deployment reports itself.
-_REPORTED = ("site-left", "site-returned", "site-removed", "site-refused")
+_REPORTED = ("site-left", "site-returned", "site-refused", SITE_REMOVED)
 
 
 class Add(Protocol):

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from farfield.deployment.server.flower_command import LINK, FlowerCommand
 from farfield.errors import UserError
-from farfield.records.atomic import write_json
 from farfield.records.checked_files import read_checked_json, write_checked_json
+from farfield.records.checksums import DamagedFile
 
-#: The name of the connection in Flower's own configuration.
-LINK = "farfield"
 #: The nodes that are registered: the name and the key's fingerprint of each.
 NODES = "nodes.json"
 CHANGES = "site-changes.json"
 #: A folder: the public keys that have replaced others.
 KEYS = "replaced-keys"
+#: What the history calls it.
+KEY_REPLACED = "key-replaced"
 
 
 class RosterError(UserError):
@@ -44,6 +44,11 @@ class SiteChanges(BaseModel):
     to_forget: list[str] = Field(default_factory=list)
     #: What was changed, and when, for whoever asks later.
     history: list[dict[str, Any]] = Field(default_factory=list)
+
+    def newest_key(self, site: str) -> str | None:
+        """Return the fingerprint of the key that has replaced a site's key last; None if none has."""
+        now = (row.get("now") for row in reversed(self.history) if row["site"] == site and row["what"] == KEY_REPLACED)
+        return next(now, None)
 
     def note(self, what: str, site: str, **facts: str) -> None:
         self.history.append({"time": time.time(), "what": what, "site": site, **facts})
@@ -77,11 +82,11 @@ class SiteRoster:
     def changes(self) -> SiteChanges:
         path = self.folder / CHANGES
         try:
-            return SiteChanges.model_validate_json(path.read_text()) if path.exists() else SiteChanges()
-        except ValidationError as error:
+            return SiteChanges.model_validate(read_checked_json(path)) if path.exists() else SiteChanges()
+        except (ValidationError, DamagedFile):
             raise RosterError(
-                f"'{path}' is damaged ({error.errors()[0]['msg']}); it says which keys are not let in any more, so the "
-                "server does not go on without it"
+                f"'{path}' is damaged; it says which keys are not let in any more, so the server does not go on "
+                "without it"
             ) from None
 
     @property
@@ -95,7 +100,7 @@ class SiteRoster:
 
     def write(self, nodes: dict[str, list[str]], changes: SiteChanges) -> None:
         """Write both files, the changes first: a node to be forgotten counts for nothing, whatever else is there."""
-        write_json(self.folder / CHANGES, changes.model_dump(mode="json"))
+        write_checked_json(self.folder / CHANGES, changes.model_dump(mode="json"))
         write_checked_json(self.folder / NODES, nodes)
 
     def settle(self) -> None:
@@ -103,10 +108,10 @@ class SiteRoster:
         if self.changes.to_forget:
             self.write(self.nodes, self.changes)
 
-    def forget_nodes(self, flwr: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-        """Let the running SuperLink forget the nodes that are not let in any more. `flwr` runs Flower's command."""
+    def forget_nodes(self, flwr: FlowerCommand) -> None:
+        """Let the running SuperLink forget the nodes that are not let in any more."""
         for node in self.changes.to_forget:
-            done = flwr(self.folder, "supernode", "unregister", node, LINK)
+            done = flwr("supernode", "unregister", node, LINK)
             # A node that was forgotten before a kill could be written down is forgotten all the same.
             if done.returncode and not re.search("not found|already deleted", done.stdout, re.IGNORECASE):
                 raise RosterError(

@@ -7,7 +7,9 @@ loaded, so a server cannot send code.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +26,7 @@ from farfield.deployment.audit.site_answers import audited
 from farfield.deployment.manifest.privacy_budget import Spent
 from farfield.deployment.schema.site_schema import read_agreed_schema
 from farfield.deployment.site.deployed_site import DeployedSite
-from farfield.deployment.site.guard import LONGEST_NAME, SiteGuard
+from farfield.deployment.site.guard import SiteGuard
 from farfield.deployment.site.sizes import check_header_size, message_bytes, most_wire_bytes
 from farfield.deployment.site.state_file import load_state, save_state, state_file
 from farfield.deployment.site.sums_file import SumsFolder
@@ -34,7 +36,7 @@ from farfield.federation.engines.flower.masked_sums import NodeSums, exchange_of
 from farfield.federation.engines.flower.node import MethodCache
 from farfield.federation.engines.flower.packing import BadMessage, pack, unpack
 from farfield.federation.engines.flower.respond import Responder
-from farfield.federation.engines.flower.run_assignment import Assignment
+from farfield.federation.engines.flower.run_assignment import LONGEST_RUN_NAME, Assignment
 from farfield.federation.execution import Outcome
 from farfield.federation.refusal import Refused, read_wire, readable
 from farfield.federation.secure_sums.members import Identity
@@ -44,6 +46,8 @@ from farfield.models.model import hash_states
 
 #: What a server learns of anything that goes wrong at a site, other than a refusal.
 FAILED = Refused("failed").wire
+#: A file in the state folder that is locked while a message is answered.
+ANSWERING = "answering.lock"
 #: The kinds of notices that a server may send for the site's operator.
 NOTICES = ("finished", "failed", "turned-away")
 
@@ -136,7 +140,8 @@ class SiteResponder(Responder):
         try:
             check_header_size(message.content)
             check_tensor_size(message.content, self._deployed)
-            return super().respond(message)
+            with self._one_at_a_time():
+                return super().respond(message)
         except (Refused, BadMessage) as error:
             self._activity.add("refused", one_line(error))
             problem = error.wire if isinstance(error, Refused) else Refused("unreadable").wire
@@ -150,6 +155,20 @@ class SiteResponder(Responder):
                 "detail": "",
             }
             return Message(pack({**same, **nothing}, {"values": {}, "state": {}}), reply_to=message)
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Answer one message at a time, whichever process has it.
+
+        What was answered is read at the beginning and written at the end: two processes that read it at the same time
+        could answer one round of a secure sum for two groups of sites.
+        """
+        descriptor = os.open(self._folder / ANSWERING, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     @contextlib.contextmanager
     def held_state(self, run: str) -> Iterator[SiteState]:
@@ -187,7 +206,7 @@ def _plain_header(message: Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for record in message.content.config_records.values():
         for name, value in record.items():
-            if isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST_NAME):
+            if isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST_RUN_NAME):
                 found[name] = value
     return found
 

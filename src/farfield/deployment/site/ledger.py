@@ -8,8 +8,9 @@
 A server can name runs as it likes, so the number of runs is limited by the ledger and not by their names. A question is
 written down, and is on the disk, before it is answered. The same question again, after a lost reply or by a server that
 was resumed, is answered again: what a phase makes depends on nothing but its question and the site's rows, so the
-answer is the same. Rows are only ever added to `ledger.jsonl`. A ledger with a damaged line answers nothing more,
-because forgetting a question would allow a second one.
+answer is the same. Lines are only ever added to `ledger.jsonl`; one that a kill has cut, of a question that was not
+answered, is removed. A ledger with a damaged line answers nothing more, because forgetting a question would allow a
+second one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from farfield.federation.refusal import Refused
 from farfield.records.atomic import append_row, broken_rows, read_rows, sync
+from farfield.records.checksums import LineReader
 
 FILE = "ledger.jsonl"
 
@@ -53,6 +55,18 @@ def _add(digest: Any, part: Any) -> None:
         digest.update(f"{type(part).__name__} {len(text)}:{text};".encode())
 
 
+def _remove_cut_line(descriptor: int) -> None:
+    """Remove a last line that a kill or a full disk has cut. Its question was not answered: that needs the whole line.
+
+    The next entry would else give it an end, and it would count as damage from then on.
+    """
+    with open(descriptor, "rb", closefd=False) as file:
+        content = file.read()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content) and LineReader().row(content[whole:]) is None:
+        os.ftruncate(descriptor, whole)
+
+
 class Ledger:
     """The file of one site in one federation."""
 
@@ -66,6 +80,7 @@ class Ledger:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _remove_cut_line(descriptor)
             if broken_rows(self._path):
                 raise Refused("ledger")
             book = Book(self._path, list(read_rows(self._path)))

@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from farfield.algorithms import FedAvg
@@ -31,7 +29,8 @@ from farfield.federation.client import Client
 from farfield.federation.local_training import train_client
 from farfield.federation.refusal import Refused
 from farfield.models import Layout, Model, ModelState, build_model
-from farfield.records.atomic import write_atomic
+from farfield.records.checked_tensors import load_checked, save_checked
+from farfield.records.checksums import DamagedFile
 
 #: Machines of different makes draw first weights that differ in the last digits.
 FIRST_MODEL_TOLERANCE = 1e-5
@@ -76,19 +75,18 @@ def load_anchor(path: Path) -> Anchor | None:
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads(file.metadata()["farfield"])
-            parameters = file.get_tensor("parameters")
-        return Anchor(int(about["made"]), parameters, Reference(float(about["update"]), float(about["gradient"])))
-    except (SafetensorError, KeyError, ValueError, TypeError):
+        tensors, metadata = load_checked(path, frozenset({"farfield"}))
+        about = json.loads(metadata["farfield"])
+        reference = Reference(float(about["update"]), float(about["gradient"]))
+        return Anchor(int(about["made"]), tensors["parameters"], reference)
+    except (DamagedFile, KeyError, ValueError, TypeError):
         raise Refused("ledger") from None
 
 
 def save_anchor(path: Path, anchor: Anchor) -> None:
     """Write what is remembered of a run, or nothing of it."""
     about = {"made": anchor.made, "update": anchor.reference.update, "gradient": anchor.reference.gradient}
-    parameters = anchor.parameters.clone().contiguous()
-    write_atomic(path, save({"parameters": parameters}, metadata={"farfield": json.dumps(about)}))
+    save_checked(path, {"parameters": anchor.parameters}, {"farfield": json.dumps(about)})
 
 
 def measure_reference(algorithm: Any, client: Client, spec: Any, seed: int) -> Reference:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from farfield.errors import UserError
-from farfield.records.atomic import write_atomic
+from farfield.records.checked_files import read_checked_json, write_checked_json
+from farfield.records.checksums import DamagedFile
 
 
 class SumsFolder:
@@ -24,10 +24,10 @@ class SumsFolder:
         if not path.exists():
             return {}
         try:
-            record = json.loads(path.read_text())
-            if not isinstance(record, dict) or not isinstance(record.get("answered"), dict):
+            record = read_checked_json(path)
+            if not isinstance(record.get("answered"), dict):
                 raise ValueError("it has no list of answers")
-        except ValueError as error:
+        except (DamagedFile, ValueError) as error:
             # Going on without it could answer a question twice, for different sites.
             raise UserError(
                 f"what this site remembers of its secure sums in '{path}' is damaged ({error}); start a new run"
@@ -40,7 +40,7 @@ class SumsFolder:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         before = os.umask(0o077)
         try:
-            write_atomic(path, json.dumps(record, sort_keys=True).encode())
+            write_checked_json(path, record)
         finally:
             os.umask(before)
 

@@ -109,6 +109,8 @@ def run_requested_phase(
         assignment = Assignment.model_validate_json(str(header["assignment"]))
         phase, round, attempt = str(header["phase"]), int(header["round"]), str(header["attempt"])
         travelling = bool(header["travelling"])
+        if header.get("run") != assignment.run:  # the state is held by one name, and all else by the other
+            raise Refused("run-changed")
         if (travelling or groups.get("state")) and not guard.state_travels:
             raise Refused("travelling")
         site.allow(assignment, phase, round)  # before anything that the server names is built

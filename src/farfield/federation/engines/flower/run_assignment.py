@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from farfield.models import ModelSpec
+
+#: The most characters of a run's name.
+LONGEST_RUN_NAME = 100
 
 
 class Assignment(BaseModel):
@@ -17,7 +20,9 @@ class Assignment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    run: str
+    #: The server chooses it, and a node keeps under it what it has answered: by its full length, so that two names are
+    #: two runs everywhere.
+    run: str = Field(max_length=LONGEST_RUN_NAME)
     algorithm: str
     settings: dict[str, Any]
     rounds: int
