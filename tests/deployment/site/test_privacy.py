@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -20,6 +21,7 @@ from farfield.deployment.site.site_file import read_site
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.refusal import Refused, readable
 from farfield.models import build_model
+from tests.deployment.hospitals_in_process import Hospitals
 from tests.deployment.site.test_client_app import send
 from tests.deployment.sites_in_process import Sites, ask, together
 from tests.privacy.references import epsilon_from, gaussian_delta
@@ -70,6 +72,48 @@ def test_the_noise_is_not_the_seeds_and_nothing_else_leaves(
     assert set(first) == {"update"}
     assert not torch.equal(first["update"], second["update"])
     assert float((first["update"] - second["update"]).norm()) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("fedavg", {"privacy": "client", "noise": 6.0, "clip": 1.0, "weighting": "uniform"}),
+        ("fediir", {"privacy": "client", "noise": 8.5, "clip": 1.0}),
+        ("fedavg", {"privacy": "record", "noise": 5.1, "clip": 1.0, "batch_size": 16}),
+        ("fedavg", {"privacy": "record", "noise": 1.08, "clip": 1.0, "batch_size": 16, "secure_sums": True}),
+        ("scaffold", {"privacy": "record", "noise": 1.08, "clip": 1.0, "batch_size": 16}),
+        ("fedsgd", {"privacy": "record", "noise": 2.0, "clip": 1.0}),
+    ],
+    ids=lambda of: of if isinstance(of, str) else "-".join(map(str, of.values())),
+)
+def test_an_honest_private_run_is_refused_nothing(tmp_path: Path, algorithm: str, settings: dict[str, Any]) -> None:
+    """Noise is most of what changes the model: sites that expect plain training refuse it, and the server waits."""
+    hospitals = Hospitals(tmp_path, algorithm, rounds=3, **settings)
+    result = hospitals.run()
+    assert hospitals.refusals() == []
+    assert (result["events"], result["rounds"]) == (0, 3)
+
+
+@pytest.mark.parametrize("settings", [RECORD, CLIENT], ids=["record", "client"])
+def test_a_model_that_is_refused_tells_nothing_of_the_rows(
+    tmp_path: Path, federation: FederationFile, settings: dict[str, Any]
+) -> None:
+    """What is accepted is told with a refusal, so under privacy it must not be measured on the rows."""
+    told = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sites = Sites(folder, private(federation, **settings))
+        if number:
+            draw = np.random.default_rng(99)
+            rows = {"x": draw.exponential(size=(30, 4)) ** 2, "y": draw.permutation(np.arange(30) % 3)}
+            np.savez(folder / "amber" / "rows.npz", **rows)
+            sites.start_with_rows(1, "amber", folder / "amber")
+        given, groups = prepared(sites)
+        far = {**groups["model"], "parameters": groups["model"]["parameters"] + 1e6}
+        told.append(send(sites, given, round=2, model=far)[0]["problem"])
+    assert "model-change" in told[0]
+    assert told[0] == told[1]
 
 
 def test_a_site_stops_when_what_was_approved_is_used_up(tmp_path: Path, federation: FederationFile) -> None:
