@@ -13,10 +13,11 @@ from rich.console import Console
 
 from farfield.deployment.federation_file import FederationFile
 from farfield.deployment.manifest.manifest import Manifest, make_manifest
-from farfield.deployment.manifest.privacy_budget import SPENT
+from farfield.deployment.manifest.privacy_budget import SPENT, Spent
 from farfield.deployment.manifest.table import render
 from farfield.deployment.site.data import open_site
 from farfield.deployment.site.deployed_site import DeployedSite
+from farfield.deployment.site.limits import Limits
 from farfield.deployment.site.site_file import read_site
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.refusal import Refused, readable
@@ -128,6 +129,27 @@ def test_a_site_stops_when_what_was_approved_is_used_up(tmp_path: Path, federati
     sites.start(1, "amber")
     again, _ = send(sites, given, round=1, **groups)
     assert "used up" in readable(again["problem"]), "the count is on the disk"
+
+
+def test_another_approval_of_the_same_settings_goes_on_with_the_count(
+    tmp_path: Path, federation: FederationFile
+) -> None:
+    """An operator raises a limit or approves more rounds: what was spent before is in the ε that the manifest tells."""
+    manifest, spent = manifest_of(Sites(tmp_path, private(federation))), Spent(tmp_path)
+    for number in (1, 2):
+        spent.spend(manifest, "train", number, 24)
+    wider = manifest.model_copy(update={"limits": Limits(model_change=11.0)})
+    assert wider.digest != manifest.digest
+    with pytest.raises(Refused, match="6 of 6 noised steps"):
+        spent.spend(wider, "train", 2, 24)
+    longer = wider.model_copy(update={"rounds": 3})
+    spent.spend(longer, "train", 3, 24)
+    with pytest.raises(Refused, match="9 of 9 noised steps"):
+        spent.spend(longer, "train", 3, 24)
+    assert spent.note(longer) == ""
+    other = longer.model_copy(update={"settings": {**longer.settings, "noise": 5.0}})
+    assert "has made 9 noised steps with other approved settings" in spent.note(other)
+    spent.spend(other, "train", 1, 24)
 
 
 def test_a_question_that_fails_is_counted_before_it_is_answered(tmp_path: Path, federation: FederationFile) -> None:
