@@ -44,7 +44,7 @@ from farfield.federation.refusal import Refused
 from farfield.federation.reply_checks import fault
 
 EVALUATE = "evaluate"
-#: The server names runs; a name is kept to this many characters.
+#: The server names runs; a longer name is refused.
 LONGEST_NAME = 100
 
 
@@ -57,7 +57,11 @@ class SiteGuard(Guard):
         self._site, self._folder, self.ledger = site, folder, Ledger(folder)
 
     def before(self, question: Question) -> None:
-        run, phase, round = question.assignment.run[:LONGEST_NAME], question.phase, question.round
+        run, phase, round = question.assignment.run, question.phase, question.round
+        if len(run) > LONGEST_NAME:
+            # Cut off, two names would be one run in the ledger, and two wherever else a run is remembered: a question
+            # that was answered could be asked again in a secure sum over other sites.
+            raise Refused("unreadable")
         content = _content(question)
         check_sound(question.broadcast, question.model.layout)
         with self.ledger.open_book() as book:
