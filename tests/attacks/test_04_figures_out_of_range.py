@@ -265,3 +265,11 @@ def test_the_most_work_is_never_less_than_what_an_honest_client_does(name: str, 
             state = algorithm.round(fed, state)
         fed.map_over(range(3), algorithm.evaluate, state.model)
         assert fed.events == []
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedsgd"])
+@pytest.mark.parametrize("settings", [{"batch_size": 16}, {"local_steps": 7}, {"batch_size": 0}], ids=str)
+def test_private_batches_are_not_more_work_than_there_can_be(name: str, settings: dict[str, Any]) -> None:
+    """Each step counts the mean size of a batch, so that an epoch counts more examples than there are rows."""
+    private = {"privacy": "record", "noise": 1.0, "clip": 1.0}
+    test_the_most_work_is_never_less_than_what_an_honest_client_does(name, {**private, **settings})

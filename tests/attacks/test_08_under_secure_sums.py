@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from farfield.algorithms import build
+from farfield.federation.engines.flower.masked_sums import MASK
 from farfield.federation.engines.flower.packing import unpack
 from farfield.federation.federation import QuorumMissed
 from tests.federation.engines.flower.in_process import over_grid
+from tests.federation.engines.flower.test_masked_sums import exchange
 from tests.toy import domains, initial
 
 pytest.importorskip("flwr")
@@ -70,6 +72,28 @@ def test_asking_again_with_one_site_fewer_does_not_give_the_difference() -> None
     # The same question for the same sites gives the same sum, and nothing new.
     fed.begin(1, range(4))
     assert torch.equal(fed.map(algorithm.full_gradient, initial().state()).sum("gradient"), first)
+
+
+def test_a_sum_that_began_as_one_of_another_round_does_not_run_this_one() -> None:
+    """The same attack by a server that agrees on masks for round 2 and then sends the question of round 1."""
+    algorithm = build("fedsgd", SETTINGS)
+    fed, grid = over_grid("fedsgd", algorithm, domains(4), travelling=False)
+    fed.begin(1, range(4))
+    fed.map(algorithm.full_gradient, initial().state())
+    answer = grid._reply
+
+    def of_another_round(message: Any) -> Any:
+        header = message.content.config_records["header"]
+        header["round"] = 1 if exchange(message) == MASK else 2
+        reply = answer(message)
+        reply.content.config_records["header"]["round"] = 1
+        return reply
+
+    grid._reply = of_another_round  # type: ignore[method-assign]
+    fed.begin(1, range(4))
+    with pytest.raises(QuorumMissed):
+        fed.map(algorithm.full_gradient, initial().state(), among=[0, 1, 2])
+    assert "not the next exchange of the secure sum that is under way" in fed.events[-1].message
 
 
 def test_chosen_weights_and_repeats_of_a_round_are_refused() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -35,6 +38,36 @@ def test_the_spread_is_the_multiplier_times_the_limit(source: Source) -> None:
     total = torch.full((DRAWS,), 5.0)
     noise = (with_noise(total, clip=0.5, noise=3.0, source=source) - 5.0).double().numpy()
     assert stats.kstest(noise / 1.5, "norm").pvalue > LEVEL
+
+
+def share_that_rounded_noise_makes(numbers: torch.Tensor, spread: float) -> float:
+    """The share of the numbers that are the float32 product of the spread with any float32 number."""
+    factor = (numbers.double() / spread).float().numpy()
+    made = np.zeros(len(factor), dtype=bool)
+    for _ in range(3):
+        factor = np.nextafter(factor, np.float32(-np.inf))
+    for _ in range(7):
+        made |= (torch.from_numpy(factor) * spread).eq(numbers).numpy()
+        factor = np.nextafter(factor, np.float32(np.inf))
+    return float(made.mean())
+
+
+@pytest.mark.parametrize("spread", [1.08, 1.5, 6.0])
+def test_the_last_bits_do_not_tell_a_contribution_from_none(spread: float) -> None:
+    """Mironov 2012: noise in float32 leaves out numbers, and only a sum that is not zero can give one of these."""
+    source = SecureSource()
+    of_nothing, of_something = (
+        share_that_rounded_noise_makes(with_noise(torch.full((DRAWS,), total), 1.0, spread, source), spread)
+        for total in (0.0, 0.3)
+    )
+    assert of_nothing < 0.97
+    assert abs(of_nothing - of_something) < 0.02  # six standard deviations
+
+
+def test_no_draw_of_a_site_is_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    for byte in (b"\x00", b"\xff"):
+        monkeypatch.setattr(os, "urandom", lambda count, byte=byte: byte * count)
+        assert bool(torch.isfinite(SecureSource().normal((2,))).all())
 
 
 def test_a_multiplier_of_zero_changes_no_bit() -> None:

@@ -75,6 +75,18 @@ def test_rows_in_several_parts_give_the_same_sum(monkeypatch: pytest.MonkeyPatch
     assert torch.allclose(clipped_sum(model, ROWS, batch, 0.5), whole, atol=1e-6)
 
 
+@pytest.mark.parametrize("value", [1e30, 1e37, 1e38, 3e38])
+@pytest.mark.parametrize("clip", [1.0, 1e-3, 1e-6])
+@pytest.mark.parametrize("name", ["linear", "mlp"])
+def test_a_row_at_the_end_of_the_numbers_keeps_to_the_limit(name: str, clip: float, value: float) -> None:
+    """The factor that cuts it is so small that float32 has only a few digits of it, or one."""
+    model, _ = made(name)
+    x = value * torch.tensor([[1.0, -0.3, 0.5, 0.1, -0.7]])
+    for label in range(3):
+        alone = clipped_sum(model, ROWS, Batch(x, torch.tensor([label])), clip)
+        assert float(alone.double().norm()) <= clip
+
+
 @pytest.mark.parametrize("name", ["mlp", "convnet"])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e15])
 def test_one_row_changes_the_sum_by_at_most_the_limit(name: str, scale: float) -> None:

@@ -296,7 +296,11 @@ class FedAvg:
         """
         if type(self).batches is not FedAvg.batches:
             return None
-        return self.work(samples, self.epochs(round), self.params.local_steps)
+        steps, examples = self.work(samples, self.epochs(round), self.params.local_steps)
+        if self.params.privacy == "record":
+            # A private client counts the mean size of a batch in every step: what it drew is secret.
+            examples = max(examples, steps * (min(self.params.batch_size, samples) or samples))
+        return steps, examples
 
     def work(self, samples: int, epochs: int, steps: int | None = None) -> tuple[int, int]:
         """Return the steps and examples of so many passes over the rows, or of so many steps."""

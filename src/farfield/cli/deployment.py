@@ -126,6 +126,7 @@ def client(
     from farfield.deployment.federation_file import read_federation
     from farfield.deployment.manifest.approval import changes, is_approved, save_approval
     from farfield.deployment.manifest.manifest import make_manifest, own_spec
+    from farfield.deployment.manifest.privacy_budget import Spent
     from farfield.deployment.manifest.table import render
     from farfield.deployment.site.data import open_site
     from farfield.deployment.site.ledger import Ledger
@@ -153,6 +154,9 @@ def client(
     )
     folder = state or own.path.parent / ".farfield" / f"{asked.name}-{own.name}"
     output.print(render(manifest))
+    spent = Spent(folder).note(manifest) if manifest.privacy else ""
+    if spent:
+        messages.print(f"[yellow]note:[/] {spent}", highlight=False, soft_wrap=True)
     if show:
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ class Source(Protocol):
     """A source of random numbers for one phase at one client."""
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Return independent draws from the standard normal distribution."""
+        """Return independent draws from the standard normal distribution, in float64."""
 
     def chosen(self, rows: int, rate: float) -> Tensor:
         """Return the positions of the rows that are drawn, each with probability `rate` and for itself."""
@@ -39,7 +39,7 @@ class SeededSource:
         self._generator = generator
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        return torch.randn(shape, generator=self._generator)
+        return torch.randn(shape, generator=self._generator).double()
 
     def chosen(self, rows: int, rate: float) -> Tensor:
         if rate >= 1.0:
@@ -52,22 +52,22 @@ class SecureSource:
     """Draws from the operating system's generator: for a site, whose noise nobody else may know."""
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        # Midpoints of 2^53 cells, so that neither 0 nor 1 occurs.
-        uniform = (_integers(DRAWS * prod(shape)) + 0.5) / 2.0**53
+        # Midpoints of 2^52 cells, which float64 holds exactly, so that neither 0 nor 1 occurs.
+        uniform = (_integers(DRAWS * prod(shape), 52) + 0.5) / 2.0**52
         draws = torch.special.ndtri(torch.from_numpy(uniform)).view(DRAWS, *shape)
         total: Tensor = draws.sum(0) / DRAWS**0.5
-        return total.to(torch.get_default_dtype())
+        return total
 
     def chosen(self, rows: int, rate: float) -> Tensor:
         if rate >= 1.0:
             return torch.arange(rows)
-        return torch.from_numpy(np.flatnonzero(_integers(rows) / 2.0**53 < rate))
+        return torch.from_numpy(np.flatnonzero(_integers(rows, 53) / 2.0**53 < rate))
 
 
-def _integers(count: int) -> np.ndarray:
-    """Return independent integers below 2^53, as floats, which hold them exactly."""
-    bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64) >> np.uint64(11)
-    return bits.astype(np.float64)
+def _integers(count: int, bits: int) -> np.ndarray:
+    """Return independent integers of so many bits, at most 53, as floats, which hold them exactly."""
+    drawn = np.frombuffer(os.urandom(8 * count), dtype=np.uint64) >> np.uint64(64 - bits)
+    return drawn.astype(np.float64)
 
 
 def source_of(client: Client, purpose: str) -> Source:

@@ -112,5 +112,12 @@ def private_full_gradient(method: LosesByRow, client: Client, model: Model) -> T
 
 
 def with_noise(total: Tensor, clip: float, noise: float, source: Source) -> Tensor:
-    """Return a sum to which one row or one client adds at most `clip`, with Gaussian noise of `noise` times that."""
-    return total + source.normal(tuple(total.shape)).mul_(noise * clip) if noise else total
+    """Return a sum to which one row or one client adds at most `clip`, with Gaussian noise of `noise` times that.
+
+    It is added in float64 and rounded once. Noise that is rounded to float32 before has gaps: a sum of zero never gives
+    numbers that lie in them, any other sum does, and a few dozen entries tell the two apart without doubt.
+    """
+    if not noise:
+        return total
+    noised: Tensor = total.double() + source.normal(tuple(total.shape)).mul_(noise * clip)
+    return noised.to(total.dtype)

@@ -114,7 +114,10 @@ def _sum_of_linear_layers(model: Model, row_losses: RowLosses, batch: Batch, cli
 
 
 def _factors(squares: Tensor, clip: float) -> Tensor:
-    """Return what each row's gradient is multiplied by, from the squares of their lengths; 0 for one not finite."""
-    lengths = squares.sqrt()
+    """Return what each row's gradient is multiplied by, from the squares of their lengths.
+
+    It is 0 for a row whose length is not finite, or is so large that rounding the factor could lead over the limit.
+    """
+    lengths, dtype = squares.sqrt(), torch.get_default_dtype()
     factors = torch.where(lengths > clip, clip * (1 - MARGIN) / lengths, torch.ones_like(lengths))
-    return torch.where(torch.isfinite(lengths), factors, 0.0).to(torch.get_default_dtype())
+    return torch.where(torch.isfinite(lengths) & (factors >= torch.finfo(dtype).tiny), factors, 0.0).to(dtype)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -19,11 +20,13 @@ from farfield.deployment.manifest.privacy_budget import SPENT, Spent
 from farfield.deployment.manifest.table import render
 from farfield.deployment.site.data import open_site
 from farfield.deployment.site.deployed_site import DeployedSite
+from farfield.deployment.site.limits import Limits
 from farfield.deployment.site.site_file import read_site
 from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.refusal import Refused, readable
 from farfield.models import build_model
 from farfield.records.checked_files import read_checked_json
+from tests.deployment.hospitals_in_process import Hospitals
 from tests.deployment.site.test_client_app import send
 from tests.deployment.sites_in_process import Sites, ask, together
 from tests.privacy.references import epsilon_from, gaussian_delta
@@ -76,6 +79,48 @@ def test_the_noise_is_not_the_seeds_and_nothing_else_leaves(
     assert float((first["update"] - second["update"]).norm()) > 0.1
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("fedavg", {"privacy": "client", "noise": 6.0, "clip": 1.0, "weighting": "uniform"}),
+        ("fediir", {"privacy": "client", "noise": 8.5, "clip": 1.0}),
+        ("fedavg", {"privacy": "record", "noise": 5.1, "clip": 1.0, "batch_size": 16}),
+        ("fedavg", {"privacy": "record", "noise": 1.08, "clip": 1.0, "batch_size": 16, "secure_sums": True}),
+        ("scaffold", {"privacy": "record", "noise": 1.08, "clip": 1.0, "batch_size": 16}),
+        ("fedsgd", {"privacy": "record", "noise": 2.0, "clip": 1.0}),
+    ],
+    ids=lambda of: of if isinstance(of, str) else "-".join(map(str, of.values())),
+)
+def test_an_honest_private_run_is_refused_nothing(tmp_path: Path, algorithm: str, settings: dict[str, Any]) -> None:
+    """Noise is most of what changes the model: sites that expect plain training refuse it, and the server waits."""
+    hospitals = Hospitals(tmp_path, algorithm, rounds=3, **settings)
+    result = hospitals.run()
+    assert hospitals.refusals() == []
+    assert (result["events"], result["rounds"]) == (0, 3)
+
+
+@pytest.mark.parametrize("settings", [RECORD, CLIENT], ids=["record", "client"])
+def test_a_model_that_is_refused_tells_nothing_of_the_rows(
+    tmp_path: Path, federation: FederationFile, settings: dict[str, Any]
+) -> None:
+    """What is accepted is told with a refusal, so under privacy it must not be measured on the rows."""
+    told = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sites = Sites(folder, private(federation, **settings))
+        if number:
+            draw = np.random.default_rng(99)
+            rows = {"x": draw.exponential(size=(30, 4)) ** 2, "y": draw.permutation(np.arange(30) % 3)}
+            np.savez(folder / "amber" / "rows.npz", **rows)
+            sites.start_with_rows(1, "amber", folder / "amber")
+        given, groups = prepared(sites)
+        far = {**groups["model"], "parameters": groups["model"]["parameters"] + 1e6}
+        told.append(send(sites, given, round=2, model=far)[0]["problem"])
+    assert "model-change" in told[0]
+    assert told[0] == told[1]
+
+
 def test_a_site_stops_when_what_was_approved_is_used_up(tmp_path: Path, federation: FederationFile) -> None:
     sites = Sites(tmp_path, private(federation))
     given, groups = prepared(sites)
@@ -112,6 +157,27 @@ def test_questions_at_the_same_time_are_counted_one_by_one(
     with ThreadPoolExecutor(6) as several:
         assert sum(several.map(is_allowed, range(6))) == 2
     assert list(read_checked_json(tmp_path / SPENT).values()) == [{"train": 6}]
+
+
+def test_another_approval_of_the_same_settings_goes_on_with_the_count(
+    tmp_path: Path, federation: FederationFile
+) -> None:
+    """An operator raises a limit or approves more rounds: what was spent before is in the ε that the manifest tells."""
+    manifest, spent = manifest_of(Sites(tmp_path, private(federation))), Spent(tmp_path)
+    for number in (1, 2):
+        spent.spend(manifest, "train", number, 24)
+    wider = manifest.model_copy(update={"limits": Limits(model_change=11.0)})
+    assert wider.digest != manifest.digest
+    with pytest.raises(Refused, match="6 of 6 noised steps"):
+        spent.spend(wider, "train", 2, 24)
+    longer = wider.model_copy(update={"rounds": 3})
+    spent.spend(longer, "train", 3, 24)
+    with pytest.raises(Refused, match="9 of 9 noised steps"):
+        spent.spend(longer, "train", 3, 24)
+    assert spent.note(longer) == ""
+    other = longer.model_copy(update={"settings": {**longer.settings, "noise": 5.0}})
+    assert "has made 9 noised steps with other approved settings" in spent.note(other)
+    spent.spend(other, "train", 1, 24)
 
 
 def test_a_question_that_fails_is_counted_before_it_is_answered(tmp_path: Path, federation: FederationFile) -> None:

@@ -7,6 +7,8 @@ site enforces: it stops answering a phase when all noised steps that were approv
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,8 +69,17 @@ def allowed_steps(approved: Manifest, phase: str, round: int, rows: int) -> tupl
     return now.steps, sum(release.steps for release in each if release is not None)
 
 
+def mechanism(approved: Manifest) -> str:
+    """Return a name for what the steps of an approval cost: its method and settings.
+
+    Limits and the number of rounds are not in it: an approval that changes these goes on with the same count.
+    """
+    content = json.dumps([approved.algorithm, approved.settings], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
 class Spent:
-    """The noised steps that a site has made for each approved manifest, in a file that outlives its processes."""
+    """The noised steps that a site has made with each approved mechanism, in a file that outlives its processes."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SPENT
@@ -81,7 +92,7 @@ class Spent:
         # A site answers messages in processes of their own: two that count at the same time must not count as one.
         with self._alone():
             of_all = self._read()
-            of = of_all.setdefault(approved.digest, {})
+            of = of_all.setdefault(mechanism(approved), {})
             if limit is not None and of.get(phase, 0) + steps > limit:
                 raise Refused("privacy-spent", phase=phase, made=of.get(phase, 0), limit=limit)
             of[phase] = of.get(phase, 0) + steps
@@ -96,12 +107,23 @@ class Spent:
         finally:
             os.close(descriptor)
 
+    def note(self, approved: Manifest) -> str:
+        """Return what an operator should know of steps that other approvals have cost; empty where there are none."""
+        others = {name: of for name, of in self._read().items() if name != mechanism(approved)}
+        steps = sum(sum(of.values()) for of in others.values())
+        if not steps:
+            return ""
+        return (
+            f"this site has made {steps} noised steps with other approved settings ({SPENT}); what they have cost is "
+            "not in the ε above, and adds to it"
+        )
+
     def _read(self) -> dict[str, dict[str, int]]:
         if not self._path.exists():
             return {}
         try:
             found = read_checked_json(self._path)
-            return {str(digest): {str(p): int(n) for p, n in of.items()} for digest, of in found.items()}
+            return {str(name): {str(p): int(n) for p, n in of.items()} for name, of in found.items()}
         except (DamagedFile, ValueError, AttributeError, TypeError):
             # Going on would mean to count from zero again.
             raise Refused("privacy-count") from None

@@ -19,6 +19,7 @@ from farfield.deployment.site.deployed_site import REFERENCE, DeployedSite
 from farfield.deployment.site.ledger import Ledger, fingerprint
 from farfield.deployment.site.plausible_model import (
     Anchor,
+    Reference,
     change_per_round,
     check_buffers,
     check_change,
@@ -29,6 +30,7 @@ from farfield.deployment.site.plausible_model import (
     load_anchor,
     measure_reference,
     memory_file,
+    private_reference,
     save_anchor,
     steps_ratio,
 )
@@ -101,17 +103,16 @@ class SiteGuard(Guard):
         made = question.round - 1 if training else question.round
         known = load_anchor(memory_file(self._folder, assignment.run))
         first = first_model(model, assignment.seed)
+        length = float(torch.linalg.vector_norm(first.parameters, dtype=torch.float64))
         if made == 0:
             check_first(question.broadcast, first)
         elif model.spec.norm == "freeze":
             check_buffers(question.broadcast, first)
         anchor = known
         if anchor is None:
-            reference = measure_reference(algorithm, self._own_client(question), model.spec, assignment.seed)
-            anchor = Anchor(0, first.parameters, reference)
+            anchor = Anchor(0, first.parameters, self._reference(question, length))
         if made and algorithm.trains:
             ratio = rows_ratio(algorithm, question.client.samples, self._agreed(assignment))
-            length = float(torch.linalg.vector_norm(first.parameters, dtype=torch.float64))
             for rounds, before in ((abs(made - anchor.made), anchor.parameters), (made, first.parameters)):
                 per_round = change_per_round(algorithm, anchor.reference, before, model.layout, ratio)
                 check_change(question.broadcast, before, rounds, per_round, factor, length)
@@ -119,6 +120,13 @@ class SiteGuard(Guard):
         if training and (known is None or made > known.made):
             return Anchor(made, question.broadcast.parameters, anchor.reference)
         return None
+
+    def _reference(self, question: Question, first_length: float) -> Reference:
+        """Return how far local training leads from the first model: measured, or with noise by the settings."""
+        algorithm, model = question.algorithm, question.model
+        if algorithm.params.privacy != "none" and algorithm.params.noise:
+            return private_reference(algorithm, question.client.samples, model.layout, first_length)
+        return measure_reference(algorithm, self._own_client(question), model.spec, question.assignment.seed)
 
     def _own_client(self, question: Question) -> Client:
         """Return the site's client with draws of its own, so that measuring changes nothing in the phase itself."""

@@ -5,7 +5,8 @@ measures by itself, once per run, how far local training on its own rows leads f
 accepts as much change per round as the server rule can make of updates of that length, times `limits.model_change`:
 since the last model that it trained, and since the first. The measure depends on nothing that the server sends but the
 number of rows of the other sites, which is capped. A site that missed rounds accepts the change of as many rounds. The
-models of training phases are remembered, on the disk.
+models of training phases are remembered, on the disk. With differential privacy nothing is measured: the lengths of
+noised updates follow from the approved settings.
 
 Values that the server shares besides the model have to be declared by the method (`receives`), finite and, where they
 are gradients, not longer than the same factor times the site's own gradient at the first model.
@@ -111,6 +112,30 @@ def measure_reference(algorithm: Any, client: Client, spec: Any, seed: int) -> R
     gradient = float(torch.linalg.vector_norm(first.gradient, dtype=torch.float64))
     floor = 1e-6 * float(torch.linalg.vector_norm(start, dtype=torch.float64))
     return Reference(max(length, floor), max(gradient, floor))
+
+
+def private_reference(algorithm: Any, rows: int, layout: Layout, first_length: float) -> Reference:
+    """Return the lengths of private training, from the approved settings and the number of rows alone.
+
+    A measure on the rows has no noise. Honest models would be refused by it, because noise is most of their change; and
+    a refusal, which tells what is accepted, would tell of the rows.
+    """
+    p = algorithm.params
+    noise = p.noise * p.clip * math.sqrt(layout.parameters)
+    if p.privacy == "client":
+        sent = p.clip + noise
+        return Reference(p.lr * sent if algorithm.single_step else sent, sent)
+    batch = rows if algorithm.single_step or not p.batch_size else min(p.batch_size, rows)
+    gradient = p.clip + noise / batch
+    if algorithm.single_step:
+        return Reference(p.lr * gradient, gradient)
+    epochs = max(p.schedule or (p.local_epochs,))
+    steps = p.local_steps or epochs * -(-rows // batch)
+    if p.optimizer == "adam":
+        update = steps * math.sqrt(layout.parameters)
+    else:  # gradients may all lead the same way; the noise of many steps does not
+        update = (steps * p.clip + math.sqrt(steps) * noise / batch) / (1.0 - p.momentum)
+    return Reference(p.lr * (update + steps * p.weight_decay * first_length), gradient)
 
 
 def local_steps(params: Mapping[str, Any], rows: int) -> int:

@@ -71,6 +71,14 @@ class SiteSums:
             return keys
         return PublicKeys(keys.seal, keys.mask, self._identity.sign(signed_message(sum_id, self.name, keys)))
 
+    def need_key(self, key: str) -> None:
+        """Refuse an exchange of another round or phase than the sum under way began with.
+
+        Else a phase that was answered could be summed once more, over other sites, under the key of another.
+        """
+        if (self.record.get("open") or {}).get("key") != key:
+            raise Refused("sum-order")
+
     def share(self, sum_id: str, members: Mapping[str, PublicKeys]) -> dict[str, bytes]:
         """Return the shares of this site's two secrets for each other member, sealed for that member alone."""
         session = self._at(sum_id, _ADVERTISED)
