@@ -23,8 +23,8 @@ from farfield.deployment.audit.log import AuditLog
 from farfield.deployment.audit.site_answers import audited
 from farfield.deployment.manifest.privacy_budget import Spent
 from farfield.deployment.schema.site_schema import read_agreed_schema
-from farfield.deployment.site.deployed_site import DeployedSite
-from farfield.deployment.site.guard import LONGEST_NAME, SiteGuard
+from farfield.deployment.site.deployed_site import LONGEST_NAME, DeployedSite
+from farfield.deployment.site.guard import SiteGuard
 from farfield.deployment.site.sizes import check_header_size, message_bytes, most_wire_bytes
 from farfield.deployment.site.state_file import load_state, save_state, state_file
 from farfield.deployment.site.sums_file import SumsFolder

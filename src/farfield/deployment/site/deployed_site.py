@@ -38,6 +38,8 @@ from farfield.tasks.user_data.fitted_preparation import read_fitted
 
 #: The phase of a client that only measures for the site itself: nothing of it leaves.
 REFERENCE = "reference"
+#: The most characters of a run's name, which the server chooses and the site keeps.
+LONGEST_NAME = 100
 
 
 class DeployedSite:
@@ -149,6 +151,8 @@ class DeployedSite:
 
     def allow(self, assignment: Assignment, phase: str, round: int) -> None:
         self._need_training_role()
+        if not 0 < len(assignment.run) <= LONGEST_NAME:  # all that is kept of a run is kept under its whole name
+            raise Refused("run-name", most=LONGEST_NAME)
         self._need_approved_seed_and_model(assignment)
         check_data(self.approved, assignment.data)
         if not 1 <= round <= assignment.rounds:

@@ -42,8 +42,6 @@ from farfield.federation.refusal import Refused
 from farfield.federation.reply_checks import fault
 
 EVALUATE = "evaluate"
-#: The server names runs; a name is kept to this many characters.
-LONGEST_NAME = 100
 
 
 class SiteGuard(Guard):
@@ -55,7 +53,7 @@ class SiteGuard(Guard):
         self._site, self._folder, self.ledger = site, folder, Ledger(folder)
 
     def before(self, question: Question) -> None:
-        run, phase, round = question.assignment.run[:LONGEST_NAME], question.phase, question.round
+        run, phase, round = question.assignment.run, question.phase, question.round
         content = _content(question)
         check_sound(question.broadcast, question.model.layout)
         with self.ledger.open_book() as book:

@@ -205,6 +205,15 @@ class SiteSums:
             raise Refused("sum-helped", **_round_and_phase(session["key"]))
         return staying
 
+    def need_key(self, key: str) -> None:
+        """Refuse a message about another round or phase than the sum under way was begun for.
+
+        What was answered is kept by that round and phase: under another one, a question could be answered twice.
+        """
+        session = self.record.get("open")
+        if session is not None and session["key"] != key:
+            raise Refused("sum-order")
+
     def _at(self, sum_id: str, stage: str) -> dict[str, Any]:
         session: dict[str, Any] | None = self.record.get("open")
         if session is None or session["id"] != sum_id or session["stage"] != stage:

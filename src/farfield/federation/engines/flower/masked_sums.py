@@ -218,8 +218,11 @@ class NodeSums:
         except (KeyError, TypeError, ValueError, RecursionError):
             raise Refused("sum-only") from None
         answer: dict[str, Tensor] | None = None
+        key = f"{int(header['round'])}/{header['phase']}"
+        if exchange != ADVERTISE:
+            self._sums.need_key(key)
         if exchange == ADVERTISE:
-            keys = self._sums.advertise(sum_id, f"{int(header['round'])}/{header['phase']}")
+            keys = self._sums.advertise(sum_id, key)
             answer = {"keys": _tensor(keys.both), "signature": _tensor(keys.signature)}
         elif exchange == SHARE:
             sealed = self._sums.share(sum_id, _listed(about.get("members")))
