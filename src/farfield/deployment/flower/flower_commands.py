@@ -86,7 +86,9 @@ def serve(secret_file: Path) -> None:
 
     def limited(**given: Any) -> None:
         # An address in a header would be believed if it came through a proxy on this machine.
-        run(**given, http=hurried_protocol(), limit_concurrency=MOST_CONNECTIONS, proxy_headers=False)
+        # A line per request would let a stranger fill the disk. Who is not let in is on the operator's console.
+        given |= {"proxy_headers": False, "access_log": False}
+        run(**given, http=hurried_protocol(), limit_concurrency=MOST_CONNECTIONS)
 
     replace("flwr.superlink.cli.flower_superlink:uvicorn.run", limited)
     write_less_to_disk()
