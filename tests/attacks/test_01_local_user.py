@@ -7,9 +7,11 @@ import json
 import os
 import pickle
 import shutil
+import socket
 import sqlite3
 import ssl
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -224,3 +226,37 @@ def test_the_processes_can_not_be_stopped_or_looked_into(net: Deployment) -> Non
         return done
 
     assert as_nobody(disturb) == []
+
+
+def test_nobody_takes_the_port_of_a_site_before_the_site_does(net: Deployment) -> None:
+    """The port is on a command line before Flower listens there; whoever sits at it would be shown the secret."""
+
+    def take() -> str:
+        until = time.monotonic() + 240
+        while time.monotonic() < until:
+            for entry in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    words = entry.read_bytes().decode(errors="replace").split("\0")
+                except OSError:
+                    continue
+                if "farfield.deployment.flower.supernode" in words and f"{net.folder}/birch/" in " ".join(words):
+                    with socket.socket() as listener:
+                        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                        try:
+                            listener.bind(("127.0.0.1", int(words[words.index("--port") + 1])))
+                            listener.listen()
+                        except OSError as error:
+                            return str(error.strerror)
+                        while True:
+                            heard = listener.accept()[0].recv(4000)
+                            if heard:
+                                return heard.decode(errors="replace")
+            time.sleep(0.01)
+        return "there is no such process"
+
+    client = net.client("birch")
+    try:
+        assert as_nobody(take) == "Address already in use"
+        net.until("birch joins", lambda: sum(row["kind"] == "joined" for row in net.activity("server")) == 2)
+    finally:
+        net.kill(client)

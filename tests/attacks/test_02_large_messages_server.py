@@ -125,6 +125,24 @@ def test_headers_without_end_are_cut(net: Deployment) -> None:
     assert memory(pid)[1] - before[1] < GROWTH
 
 
+def test_strangers_leave_no_lines_in_the_servers_log(net: Deployment) -> None:
+    """Else they could fill the disk, with a hundred bytes per request."""
+    log = net.out / "flower" / "superlink.log"
+    context = ssl.create_default_context(cafile=net.certs / "ca.crt")
+    before = log.stat().st_size
+    for number in range(60):
+        connection = http.client.HTTPSConnection("127.0.0.1", net.port, timeout=60, context=context)
+        path = ("/v1/fleet/activate-node", "/v1/control/start-run", "/nothing")[number % 3]
+        headers = {"content-type": "application/protobuf", **signed(None)}
+        connection.request("POST", f"{path}?{'x' * 1000}", b"", headers)
+        assert connection.getresponse().status >= 400
+        connection.close()
+        with socket.create_connection(("127.0.0.1", net.port), timeout=60) as plain:
+            plain.sendall(b"no TLS\r\n\r\n")
+            plain.recv(100)
+    assert log.stat().st_size - before < 2000, log.read_text()[-3000:]
+
+
 def test_a_reply_that_is_larger_than_declared_is_refused_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ from farfield.records.atomic import append_row
 from farfield.records.checksums import LineReader
 
 FILE = "activity.jsonl"
+#: The most characters of a text. Much of it comes from another machine, which could fill a disk or a terminal with it.
+LONGEST_TEXT = 4000
 
 
 class ActivityLog:
@@ -22,8 +24,9 @@ class ActivityLog:
         self._reader = LineReader()
 
     def add(self, kind: str, text: str, **facts: Any) -> None:
-        """Append an event: its kind, one sentence, and figures."""
-        append_row(self._path, {"time": time.time(), "start": self._start, "kind": kind, "text": text, **facts})
+        """Append an event: its kind, one sentence, and figures. Long texts are cut."""
+        row = {"time": time.time(), "start": self._start, "kind": kind, "text": text, **facts}
+        append_row(self._path, {name: _cut(value) if isinstance(value, str) else value for name, value in row.items()})
 
     def skip_existing(self) -> None:
         """Leave out the rows that are in the file now."""
@@ -42,3 +45,9 @@ class ActivityLog:
             row = self._reader.row(line)  # None for a line that a kill has cut
             if row is not None and row.get("start", "") == self._start:
                 yield row
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]} … (cut, {len(text)} characters)"

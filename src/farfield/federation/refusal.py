@@ -61,6 +61,7 @@ SENTENCES: Mapping[str, str] = {
         "this site has answered another question for phase '{phase}' of round {round}, and answers only one; the next "
         "round goes on"
     ),
+    "run-other": "the message is of one run, and asks for the state of another",
     "run-changed": "this run began with another assignment at this site",
     "runs": (
         "this site takes part in {allowed} runs and has been asked for another one; its operator allows one more with "

@@ -23,7 +23,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     place, path = path, Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.partial")
     try:
-        with open(temporary, "wb") as file:
+        with open(_new_file(temporary), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -33,6 +33,15 @@ def write_atomic(path: Path, data: bytes) -> None:
         _name_file(error, place, temporary)
         raise
     _sync_folder(path.parent)
+
+
+def _new_file(path: Path) -> int:
+    """Open a file that was not there. In a folder of many users a link could lie in wait at a name that can be guessed.
+
+    What a killed process with the same number has left is removed.
+    """
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def _name_file(error: BaseException, path: Path, temporary: Path | None = None) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("flwr")
 from farfield.algorithms import method, names
-from farfield.deployment.site.guard import LONGEST_NAME
 from farfield.deployment.site.ledger import Ledger
 from farfield.runs.rounds import Rounds
 from tests.deployment.hospitals_in_process import Hospitals
@@ -92,9 +91,3 @@ def test_a_second_run_needs_the_operators_word(tmp_path: Path) -> None:
     for name in ("cleveland", "hungarian", "switzerland"):
         Ledger(tmp_path / name).allow_another_run()
     assert hospitals.run("three", "run-3")["model_sha256"] == first["model_sha256"]
-
-
-def test_a_run_whose_name_is_too_long_is_refused(tmp_path: Path) -> None:
-    """The ledger keeps a name's first characters, other files all: two such runs would be one here and two there."""
-    with pytest.raises(Exception, match="the message cannot be read at the site"):
-        Hospitals(tmp_path, "fedavg", rounds=2).run("one", LONGEST_NAME * "r" + "x")

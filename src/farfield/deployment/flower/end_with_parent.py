@@ -15,7 +15,7 @@ LOOK = 0.5
 
 def main(parent: int, command: list[str]) -> int:
     """Run the command and return its exit code. When the parent is gone, end the whole group of processes."""
-    child = subprocess.Popen(command)
+    child = subprocess.Popen(command, close_fds=False)  # with the files that this process was handed, if any
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     while True:
         try:

@@ -91,9 +91,11 @@ def serve(secret_file: Path) -> None:
 
     def limited(**given: Any) -> None:
         # An address in a header would be believed if it came through a proxy on this machine.
+        # A line per request would let a stranger fill the disk. Who is not let in is on the operator's console.
+        given |= {"proxy_headers": False, "access_log": False}
         limits = {"http": hurried_protocol(), "limit_concurrency": MOST_CONNECTIONS}
         # A websocket would leave the limits of its connection behind, and nothing here speaks it.
-        run(**given, **limits, ws="none", proxy_headers=False)
+        run(**given, **limits, ws="none")
 
     replace("flwr.superlink.cli.flower_superlink:uvicorn.run", limited)
     write_less_to_disk()

@@ -8,6 +8,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from farfield.errors import UserError
+
 #: Nothing for the group and for others, in files that this process and the processes it starts make.
 UMASK = 0o077
 
@@ -23,14 +25,27 @@ def for_this_user_only() -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder if there is none, and take the rights of others from it and from everything in it."""
+    """Make a folder if there is none, and take the rights of others from it and from everything in it.
+
+    Refuses what belongs to another user, who may have put it there: the owner can take the rights back at any time.
+    """
     with for_this_user_only():
         folder.mkdir(parents=True, exist_ok=True)
+    _need_own(folder, folder.stat())
     folder.chmod(0o700)  # first: from here on, nobody else can open a file in it
     for inside, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = os.path.join(inside, name)
             with contextlib.suppress(FileNotFoundError):
-                mode = os.lstat(path).st_mode
-                if not stat.S_ISLNK(mode) and mode & UMASK:
-                    os.chmod(path, stat.S_IMODE(mode) & ~UMASK)
+                found = os.lstat(path)
+                _need_own(path, found)
+                if not stat.S_ISLNK(found.st_mode) and found.st_mode & UMASK:
+                    os.chmod(path, stat.S_IMODE(found.st_mode) & ~UMASK)
+
+
+def _need_own(path: Path | str, found: os.stat_result) -> None:
+    if found.st_uid != os.geteuid():
+        raise UserError(
+            f"'{path}' belongs to another user (number {found.st_uid}), who could read and change what is kept there; "
+            "choose another folder, or make it yours with chown"
+        )

@@ -64,7 +64,7 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
         f"{_COMMANDS}, deployment/flower/listening.py",
         "replaced: a limit on connections, in all and by address, and on the length of headers and the time that they "
         "take; with `--bind` it listens elsewhere than its own processes connect",
-        ("app", "http", "ws", "limit_concurrency", "proxy_headers"),
+        ("app", "http", "ws", "limit_concurrency", "proxy_headers", "access_log"),
     ),
     PrivatePart("flwr.superlink.cli:flower_superlink", _COMMANDS, "called: Flower's command, in our process", ()),
     PrivatePart(
@@ -233,6 +233,12 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
         "deployment/flower/supernode.py",
         "wrapped: the gate in front of the SuperNode's port on loopback",
         ("state_factory", "superexec_auth_secret"),
+    ),
+    PrivatePart(
+        "flwr.supernode.cli.flower_supernode:uvicorn.Server",
+        "deployment/flower/supernode.py",
+        "extended: the SuperNode listens at a socket that it is handed, so that no other user can take its port before",
+        attributes=("run",),
     ),
     PrivatePart(
         "flwr.supernode.cli:flower_supernode",

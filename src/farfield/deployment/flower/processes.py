@@ -50,7 +50,10 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 class Process:
     """A process in its own group: what it starts ends with it, and the whole group ends if this process is killed."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str], files: Sequence[int] = ()
+    ) -> None:
+        """Start a command. `files` are open files that it is handed, by their numbers."""
         self.name, self.log = name, log
         with for_this_user_only(), open(log, "ab") as file:
             self._process = subprocess.Popen(
@@ -61,6 +64,7 @@ class Process:
                 env=dict(env),
                 start_new_session=True,
                 umask=UMASK,
+                pass_fds=tuple(files),
             )
         _RUNNING.add(self._process.pid)
 
@@ -131,6 +135,22 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def own_port() -> socket.socket:
+    """Return a socket that listens at a free port on loopback.
+
+    A process that is handed this socket has the port for certain. A port that is only named can be taken by another
+    user of the machine before the process listens there, and whoever connects would talk to that user.
+    """
+    listener = socket.socket()
+    try:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
 def need_free_address(host: str, port: int) -> None:
     """Refuse an address that is in use, or that is not this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -154,6 +174,22 @@ def wait_for_port(host: str, port: int, process: Process, seconds: float = 60.0)
             return
         time.sleep(0.1)
     raise ProcessError(f"{process.name} does not answer at {host}:{port} after {seconds:g} s; see '{process.log}'")
+
+
+def wait_for_answer(port: int, process: Process, seconds: float = 60.0) -> None:
+    """Wait until the process answers a request at its port on loopback, which it was handed and which is open before.
+
+    Raises ProcessError if it ends, or does not answer in time.
+    """
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        process.check()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as asking:
+            asking.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            if asking.recv(1):
+                return
+        time.sleep(0.1)
+    raise ProcessError(f"{process.name} does not answer at port {port} after {seconds:g} s; see '{process.log}'")
 
 
 @contextlib.contextmanager

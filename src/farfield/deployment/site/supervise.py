@@ -24,11 +24,11 @@ from farfield.deployment.flower.processes import (
     ProcessError,
     environment,
     exclusive,
-    free_port,
     is_loopback,
-    wait_for_port,
+    own_port,
+    wait_for_answer,
 )
-from farfield.deployment.flower.supernode import MOST_VARIABLE
+from farfield.deployment.flower.supernode import MOST_VARIABLE, SOCKET_VARIABLE
 from farfield.deployment.site import worker_process as site_process
 from farfield.errors import UserError
 from farfield.records.atomic import write_json
@@ -162,13 +162,13 @@ def join(
         activity = ActivityLog(folder)
         activity.skip_existing()
         env = environment(home)
-        with Process("the site's process", [*worker, str(folder)], folder / "site.log", env) as rows:
+        with Process("the site's process", [*worker, str(folder)], folder / "site.log", env) as rows, own_port() as at:
             _until_ready(rows, activity, show)
-            port = free_port()
+            port = int(at.getsockname()[1])
             command = _supernode(federation, credentials, port, secret)
-            limited = {**env, MOST_VARIABLE: str(_most_bytes(folder))}
-            with _SuperNode(command, folder / "node.log", limited, stay) as node:
-                wait_for_port("127.0.0.1", port, node)
+            limited = {**env, MOST_VARIABLE: str(_most_bytes(folder)), SOCKET_VARIABLE: str(at.fileno())}
+            with _SuperNode(command, folder / "node.log", limited, [at.fileno()], stay) as node:
+                wait_for_answer(port, node)
                 write_json(runtime, {"address": f"127.0.0.1:{port}"})
                 _watch(federation, node, rows, activity, show, stay)
 
@@ -185,11 +185,13 @@ def _most_bytes(folder: Path) -> int:
 class _SuperNode(Process):
     """A SuperNode. After a power cut Flower counts the lost one as connected for a minute and lets no second one in."""
 
-    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], stay: bool = False) -> None:
-        self._again = command, log, env
+    def __init__(
+        self, command: Sequence[str], log: Path, env: Mapping[str, str], files: Sequence[int], stay: bool = False
+    ) -> None:
+        self._again = command, log, env, files
         self._until = time.monotonic() + (math.inf if stay else STILL_CONNECTED)
         self._stay, self._pause = stay, PAUSE_SECONDS
-        super().__init__("Flower's SuperNode", command, log, env)
+        super().__init__("Flower's SuperNode", command, log, env, files)
 
     def restart_if_turned_away(self) -> bool:
         """Start it once more if it was turned away for that reason, and return whether it was.

@@ -113,6 +113,8 @@ def run_requested_phase(
             raise Refused("run-changed")
         if (travelling or groups.get("state")) and not guard.state_travels:
             raise Refused("travelling")
+        if str(header.get("run", "")) != assignment.run and not guard.state_travels:
+            raise Refused("run-other")  # the state of one run would be used for another, or kept once for each name
         site.allow(assignment, phase, round)  # before anything that the server names is built
         algorithm, model = methods.get(assignment)
         sums = None

@@ -22,7 +22,7 @@ class Assignment(BaseModel):
 
     #: The server chooses it, and a node keeps under it what it has answered: by its full length, so that two names are
     #: two runs everywhere.
-    run: str = Field(max_length=LONGEST_RUN_NAME)
+    run: str = Field(min_length=1, max_length=LONGEST_RUN_NAME)
     algorithm: str
     settings: dict[str, Any]
     rounds: int
