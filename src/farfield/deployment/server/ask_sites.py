@@ -12,6 +12,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from farfield.deployment.server.bounded_grid import BoundedGrid, expect_replies
+from farfield.federation.engines.flower.engine import failure
 from farfield.federation.engines.flower.packing import BadMessage, pack, unpack
 from farfield.federation.phase import Named
 from farfield.federation.refusal import readable
@@ -84,7 +85,7 @@ def _printable(text: str) -> str:
 
 def _read(reply: Message, question: str) -> Answer:
     if reply.has_error():
-        return Answer(problem=f"its node failed: {reply.error.reason or f'code {reply.error.code}'}")
+        return Answer(problem=failure(reply.error))
     try:
         header, _ = unpack(reply.content)
         if header.get("ask") != question:

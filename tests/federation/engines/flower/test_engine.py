@@ -104,6 +104,10 @@ BAD = {
         lambda r: Message(Error(code=2, reason="it raised"), reply_to=answered(r)),
         "its node failed: it raised",
     ),
+    "an end of its node": (
+        lambda r: Message(Error(code=5, reason="Node Unavailable — no heartbeat"), reply_to=answered(r)),
+        "^it was no longer connected$",
+    ),
 }
 
 

@@ -202,7 +202,7 @@ class FlowerFederation(Engine):
 
     def _outcome(self, reply: Message, number: int, phase: str, stage: Stage | None) -> Outcome:
         if reply.has_error():
-            return self._lost(number, f"its node failed: {_reason(reply.error)}", reply.error.reason or "")
+            return self._lost(number, failure(reply.error), reply.error.reason or "")
         try:
             header, groups = unpack(_content(reply))
             expected = self._expected(phase, number)
@@ -257,6 +257,17 @@ def until_next_look(last_reply: float) -> float:
 
 def _content(message: Message) -> RecordDict:
     return message.content
+
+
+#: Flower's code for a node that has stopped to send signs of life.
+NODE_UNAVAILABLE = 5
+
+
+def failure(error: Error) -> str:
+    """Return in words what Flower says of a node that did not reply."""
+    if error.code == NODE_UNAVAILABLE:
+        return "it was no longer connected"
+    return f"its node failed: {_reason(error)}"
 
 
 def _reason(error: Error) -> str:
