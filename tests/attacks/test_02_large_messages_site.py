@@ -111,7 +111,7 @@ def test_a_model_of_another_length_is_refused(victim: Victim) -> None:
 
 
 def test_a_long_header_is_refused(victim: Victim) -> None:
-    assert victim.ask("head_gradient", victim.model.vector, run="r" * (MOST_HEADER + 1)) == {}
+    assert victim.ask("h" * (MOST_HEADER + 1), victim.model.vector) == {}
     assert "bytes, and at most" in victim.refused[-1]
 
 

@@ -41,7 +41,7 @@ def test_a_sites_name_does_not_fill_the_disk_of_the_server(tmp_path: Path) -> No
     activity = ActivityLog(tmp_path)
     known = dict(enumerate(NAMES, 1))
     with pytest.raises(JoiningError, match="here are none"):
-        wait_for_sites(Network(sites), sites.federation, 0.0, activity.add, known)  # type: ignore[arg-type]
+        wait_for_sites(Network(sites), sites.federation, 0.0, activity.add, lambda: known)  # type: ignore[arg-type]
     assert (tmp_path / "activity.jsonl").stat().st_size < 50_000
     assert len(list(ActivityLog(tmp_path).new_rows())) == 3
 

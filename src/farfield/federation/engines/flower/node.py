@@ -110,11 +110,9 @@ def run_requested_phase(
         phase, round, attempt = str(header["phase"]), int(header["round"]), str(header["attempt"])
         travelling = bool(header["travelling"])
         if header.get("run") != assignment.run:  # the state is held by one name, and all else by the other
-            raise Refused("run-changed")
+            raise Refused("run-other")
         if (travelling or groups.get("state")) and not guard.state_travels:
             raise Refused("travelling")
-        if str(header.get("run", "")) != assignment.run and not guard.state_travels:
-            raise Refused("run-other")  # the state of one run would be used for another, or kept once for each name
         site.allow(assignment, phase, round)  # before anything that the server names is built
         algorithm, model = methods.get(assignment)
         sums = None
