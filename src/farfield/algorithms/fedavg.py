@@ -36,7 +36,7 @@ from farfield.federation.bounding import Bound
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_optimizer import LocalOptimizer
-from farfield.federation.local_training import Local, load_own_buffers, train_client
+from farfield.federation.local_training import Local, load_own_buffers, plain, train_client
 from farfield.federation.outgoing_updates import UpdateStep
 from farfield.federation.phase import (
     SCALAR,
@@ -247,10 +247,12 @@ class FedAvg:
         hooks = RecordLevelTraining(self, client) if self.params.privacy == "record" else self
         return train_client(hooks, client, model, shared)
 
+    @plain
     def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]:
         """Prepare one client's training: return tensors that the steps need, by name."""
         return {}
 
+    @plain
     def after_training(self, client: Client, model: Model, local: Local) -> Named:
         """Finish one client's training: keep what stays at the client, return what the reply has besides the update.
 
@@ -314,6 +316,7 @@ class FedAvg:
         """
         return implausible_figures(values, validation) if phase == "evaluate" else None
 
+    @plain
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """The local objective on a batch: the risk, plus any term that needs the data.
 
@@ -325,6 +328,7 @@ class FedAvg:
         """The loss of each row, of which `loss` is the mean: what record-level privacy bounds. Rows must not mix."""
         return task_loss(model(batch.x), batch.y, "none")
 
+    @plain
     def class_weights(self, client: Client, model: Model) -> Tensor | None:
         """Return a factor per class for the loss of the client's rows; None where all weigh the same.
 
@@ -335,6 +339,7 @@ class FedAvg:
             return None
         return client.balanced_weights(max(2, model.layout.outputs))
 
+    @plain
     def local_gradient(self, model: Model, batch: Batch, local: Local) -> Tensor:
         """Put the gradient of `loss` into `model.gradient`, and return the loss.
 
@@ -348,6 +353,7 @@ class FedAvg:
         """The value of a term in the parameters alone. `adjust` adds its gradient; the battery checks the two agree."""
         return torch.zeros(local.parameters.shape[:-1], dtype=local.parameters.dtype)
 
+    @plain
     def adjust(self, gradient: Tensor, local: Local) -> None:
         """Add the gradient of `penalty` to the flat gradient, in place."""
 

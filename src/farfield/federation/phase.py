@@ -143,6 +143,33 @@ def adds_to(phase: str, **sends: Sends) -> Callable[[Function], Function]:
     return mark
 
 
+def stacked_form(phase: str, rows: Literal["training", "validation"]) -> Callable[[Function], Function]:
+    """Mark a method as what a phase does for a stack of clients: `form(clients, model, read, **shared)`.
+
+    It returns the replies of the clients, in their order, with the bits that the phase gives for each alone. The
+    clients are ordered by how many of these rows they have, `model` is the stack of their models, and `read` yields
+    their rows: neighbours with as many rows, the rows of each, and the share of its rows that this is. A method that
+    overrides the phase and not its form is run client by client.
+    """
+
+    def mark(function: Function) -> Function:
+        function.__form__ = (phase, rows)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def form_of(algorithm: Any, phase: str) -> tuple[Callable[..., Any], str] | None:
+    """Return what a phase does for a stack of clients and which rows it reads; None where there is no such form."""
+    for cls in type(algorithm).__mro__:
+        for name, member in vars(cls).items():
+            if getattr(member, "__form__", ("",))[0] == phase:
+                return getattr(algorithm, name), member.__form__[1]
+        if phase in vars(cls):
+            return None
+    return None
+
+
 def is_local_training(phase: Callable[..., Any]) -> bool:
     """Whether a phase is the engine's loop of local training."""
     return bool(getattr(phase, "__trains__", False))

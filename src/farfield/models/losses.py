@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from farfield.math.stacks import mean_of_classes
+
 
 def task_loss(logits: Tensor, targets: Tensor, reduction: str = "mean", class_weights: Tensor | None = None) -> Tensor:
     """Squared error for real targets, binary cross-entropy for one logit, cross-entropy otherwise.
@@ -18,6 +20,8 @@ def task_loss(logits: Tensor, targets: Tensor, reduction: str = "mean", class_we
         return {"mean": rows.mean(-1), "sum": rows.sum(-1), "none": rows}[reduction]
     if targets.dim() > 1:
         rows = task_loss(logits.flatten(0, -2), targets.flatten(), "none").view(targets.shape)
+        if reduction == "mean" and logits.shape[-1] > 1 and not targets.is_floating_point():
+            return mean_of_classes(rows)
         return {"mean": rows.mean(-1), "sum": rows.sum(-1), "none": rows}[reduction]
     if targets.is_floating_point():
         return F.mse_loss(logits.reshape(targets.shape), targets, reduction=reduction)
