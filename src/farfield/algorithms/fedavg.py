@@ -20,7 +20,7 @@ epoch is kept, and averaging can be uniform, as most papers on unseen domains do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -41,17 +41,19 @@ from farfield.federation.outgoing_updates import UpdateStep
 from farfield.federation.phase import (
     SCALAR,
     Named,
+    Passes,
     Sends,
     declared_phases,
     inherit_declarations,
     local_training,
     phase,
+    stacked_form,
 )
 from farfield.federation.reply_checks import LARGEST
 from farfield.federation.secure_sums.quantise import MOST_CLIENTS
 from farfield.federation.secure_sums.summing_step import LEAST_CLIENTS
 from farfield.math import weighted_mean
-from farfield.models import Model, ModelSpec, ModelState, task_loss
+from farfield.models import Model, ModelSpec, ModelState, Stack, task_loss
 from farfield.privacy.record_level import RecordLevelTraining
 
 #: The value of a term in the parameters alone, and its gradient: one is nothing without the other.
@@ -386,6 +388,17 @@ class FedAvg:
         with torch.no_grad():
             parts = [(model.predict(x), y) for x, y in client.sweep(client.validation)]
         return validation_figures(parts, model.layout.outputs)
+
+    @stacked_form("evaluate", rows="validation")
+    def evaluate_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
+        parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in clients]
+        model.eval()
+        with torch.no_grad():
+            for where, (x, y) in read():
+                given = model.part(where).predict(x)
+                for own, logits, labels in zip(parts[where], given.unbind(), y.unbind(), strict=True):
+                    own.append((logits, labels))
+        return [validation_figures(own, model.layout.outputs) for own in parts]
 
     # The server half.
 

@@ -62,7 +62,7 @@ class _StackedLinear(torch.autograd.Function):
         return product(x, weight.mT) if bias is None else add_product(bias.unsqueeze(1), x, weight.mT)
 
     @staticmethod
-    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         by_x = product(by_output, weight) if ctx.needs_input_grad[0] else None
         by_weight = product(by_output.mT, x) if ctx.needs_input_grad[1] else None
@@ -103,5 +103,6 @@ class _MeanOfClasses(torch.autograd.Function):
         return (total + columns[0]) / count
 
     @staticmethod
-    def backward(ctx: Any, by_mean: Tensor) -> Tensor:  # type: ignore[override]
-        return (by_mean / ctx.rows).unsqueeze(-1).expand(*by_mean.shape, ctx.rows)
+    def backward(ctx: Any, by_mean: Tensor) -> Tensor:
+        rows: int = ctx.rows
+        return (by_mean / rows).unsqueeze(-1).expand(*by_mean.shape, rows)

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from farfield.federation.client import Batch, Client, Rows
 from farfield.federation.engines.batched.planned_client import PlannedClient, RowPool
-from farfield.federation.engines.batched.stacked_model import Stack, why_not_stacked
 from farfield.federation.engines.batched.stacked_training import Member, prepare, settings_key, train_together
 from farfield.federation.execution import Outcome, complete, fail, run_phase
 from farfield.federation.local_training import is_plain
 from farfield.federation.phase import declared_sends, form_of, is_local_training
-from farfield.models import Model, ModelState
+from farfield.models import Model, ModelState, Stack, why_not_stacked
 
 #: Numbers in the parameters of a stack: with the gradients, moments and updates several times as many are held.
 STACK_NUMBERS = 1 << 24
@@ -147,9 +146,7 @@ def _one_by_one(request: Request, clients: Sequence[int] | None = None) -> Itera
     with torch.random.fork_rng(devices=[]):
         for number in request.clients if clients is None else clients:
             client = request.client(number)
-            yield run_phase(
-                request.algorithm, request.phase, request.model, request.broadcast, client, request.shared
-            )
+            yield run_phase(request.algorithm, request.phase, request.model, request.broadcast, client, request.shared)
 
 
 def _by_form(members: list[Member], lead: Request, pool: RowPool) -> None:
@@ -163,6 +160,8 @@ def _by_form(members: list[Member], lead: Request, pool: RowPool) -> None:
     shared = {name: [m.shared[name] for m in members] for name in lead.shared}
     given = {name: torch.stack([torch.as_tensor(v) for v in values]) for name, values in shared.items()}
     replies = form([m.client for m in members], stack, _Reader(rows, pool), **given)
+    if replies is None:
+        raise NotImplementedError
     for member, reply in zip(members, replies, strict=True):
         member.values = reply
 

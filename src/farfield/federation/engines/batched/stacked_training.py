@@ -14,13 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from farfield.federation.client import Batch
 from farfield.federation.engines.batched.planned_client import Planned, PlannedClient, RowPool, read_together
-from farfield.federation.engines.batched.stacked_model import Stack
 from farfield.federation.engines.batched.stacked_optimizer import StackedOptimizer
 from farfield.federation.local_training import Local, check_names, is_plain
 from farfield.federation.phase import Named
-from farfield.models import Model, ModelState
+from farfield.models import Model, ModelState, Stack, stacked_values
 
 #: The hooks of local training, and settings that only the server reads.
 HOOKS = (
@@ -146,8 +144,8 @@ class _Parts:
         if (first, last) not in self._made:
             members, where = self._ordered[first:last], slice(first, last)
             names = [n for n in members[0].given if all(n in m.given for m in members)]
-            given = {name: _stacked([m.given[name] for m in members]) for name in names}
-            model = self._stack.part(first, last)
+            given = {name: stacked_values([m.given[name] for m in members]) for name in names}
+            model = self._stack.part(where)
             local = Local(model.vector, self._starts[where], given)
             self._made[first, last] = _Part(members[0].method, model, local, self._optimizer(members[0].method, where))
         return self._made[first, last]
@@ -170,16 +168,6 @@ class _Parts:
         return StackedOptimizer(local, self._first[where], self._second[where])
 
 
-def _stacked(values: Sequence[Any]) -> Any:
-    """Values of several clients with a leading axis; one that all share is not copied."""
-    first = values[0]
-    if not isinstance(first, Tensor):
-        return first if all(v == first for v in values) else torch.tensor(values)
-    if all(v is first for v in values):
-        return first.expand(len(values), *first.shape)
-    return torch.stack([*values])
-
-
 def _reply(ordered: Sequence[Member], stack: Stack, starts: Tensor, losses: Tensor, model: Model) -> None:
     """What each client sends, in the order of `train_client`."""
     updates = stack.vector - starts
@@ -196,4 +184,3 @@ def _reply(ordered: Sequence[Member], stack: Stack, starts: Tensor, losses: Tens
             alone = Local(model.vector, starts[number], member.given)
             reply |= method.after_training(client, model, alone)
         member.values = reply
-

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,8 +16,8 @@ from torch.autograd.graph import _engine_run_backward
 from torch.nn import functional as F
 
 from farfield.math.stacks import stacked_linear
-from farfield.models import Layout, ModelSpec
-from farfield.models.model import SIGMA_FLOOR
+from farfield.models.model import SIGMA_FLOOR, Layout, Model
+from farfield.models.spec import ModelSpec
 
 
 def why_not_stacked(spec: ModelSpec) -> str | None:
@@ -28,6 +29,18 @@ def why_not_stacked(spec: ModelSpec) -> str | None:
     if spec.dropout and spec.featurizer == "mlp" and spec.hidden:
         return "dropout draws random numbers inside the layers"
     return None
+
+
+def stacked_values(values: Sequence[Any]) -> Any:
+    """Values of several clients with a leading axis. One that all share is not copied, and None stays None."""
+    first = values[0]
+    if first is None:
+        return None
+    if not isinstance(first, Tensor):
+        return first if all(value == first for value in values) else torch.tensor(values)
+    if all(value is first for value in values):
+        return first.expand(len(values), *first.shape)
+    return torch.stack([*values])
 
 
 class Stack:
@@ -55,14 +68,20 @@ class Stack:
         #: Draws standard normal numbers of a shape, for each client from its own generator.
         self.normal: Callable[..., Tensor] | None = None
 
-    def part(self, start: int, stop: int) -> Stack:
-        """The models from `start` to `stop`."""
-        if (start, stop) == (0, len(self.vector)):
+    def part(self, where: slice) -> Stack:
+        """The models of some neighbours, on the same numbers."""
+        bounds = (where.start, where.stop)
+        if bounds == (0, len(self.vector)):
             return self
-        if (start, stop) not in self._parts:
-            where = slice(start, stop)
-            self._parts[start, stop] = Stack(self.spec, self.layout, self.vector[where], self.gradient[where])
-        return self._parts[start, stop]
+        if bounds not in self._parts:
+            self._parts[bounds] = Stack(self.spec, self.layout, self.vector[where], self.gradient[where])
+        self._parts[bounds].training = self.training
+        return self._parts[bounds]
+
+    @property
+    def as_model(self) -> Model:
+        """This stack where a hook asks for a model: the two have the same interface."""
+        return cast(Model, self)
 
     def train(self, mode: bool = True) -> Stack:
         self.training = mode
