@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from farfield.math.stacks import add_product, mean_of_classes, product
+from farfield.math.stacks import add_product, mean_of_classes, mean_of_logits, product, sigmoid
 
 
 class AlignedHead:
@@ -80,9 +80,11 @@ class AlignedHead:
         """The mean cross-entropy, the probabilities, and the errors P − Y."""
         if logits.shape[-1] == 1:
             truth = targets.to(logits.dtype).unsqueeze(-1)
-            risk = binary_cross_entropy_with_logits(logits, truth, reduction="none" if self._stacked else "mean")
-            probabilities = logits.sigmoid()
-            return risk.mean((-2, -1)) if self._stacked else risk, probabilities, probabilities - truth
+            risk, function = (
+                (mean_of_logits, sigmoid) if self._stacked else (binary_cross_entropy_with_logits, torch.sigmoid)
+            )
+            probabilities = function(logits)
+            return risk(logits.squeeze(-1), truth.squeeze(-1)), probabilities, probabilities - truth
         if self._stacked:
             rows = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
             risk = mean_of_classes(rows.view(targets.shape))

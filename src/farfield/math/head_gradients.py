@@ -26,7 +26,8 @@ def linear_head_gradient(features: Tensor, logits: Tensor, targets: Tensor) -> t
     `create_graph`.
     """
     if features.dim() > 2:  # a stack of clients
-        errors = residuals(logits.flatten(0, 1), targets.flatten()).view(*targets.shape, -1) / features.shape[1]
+        pairs = zip(logits.unbind(), targets.unbind(), strict=True)
+        errors = torch.stack([residuals(own, truth) for own, truth in pairs]) / features.shape[1]
         return product(errors.mT, features), errors.sum(dim=1)
     errors = residuals(logits, targets) / features.shape[0]
     return errors.T @ features, errors.sum(dim=0)

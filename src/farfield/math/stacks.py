@@ -3,6 +3,9 @@
 A batched product has the bits of single ones where every dimension is over 1 and there is enough to multiply: below
 `LEAST_WORK` multiplications torch takes another kernel for it, and where a dimension is 1 the library does. Such
 products are computed one by one. Sums over rows are the same either way, but for `nll_loss`, whose order is its own.
+The derivative of a mean loss divides by the number of rows where torch does it: before the product or after it. An
+exponential is computed client by client: torch takes the last few entries of a tensor one at a time, and rounds these
+otherwise than those that it takes eight at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 #: Rows × columns × terms below which torch's batched product is a kernel of its own.
 LEAST_WORK = 400
@@ -67,6 +71,51 @@ class _StackedLinear(torch.autograd.Function):
         by_x = product(by_output, weight) if ctx.needs_input_grad[0] else None
         by_weight = product(by_output.mT, x) if ctx.needs_input_grad[1] else None
         return by_x, by_weight, by_output.sum(1) if ctx.has_bias else None
+
+
+def mean_of_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return each client's mean binary cross-entropy, with derivatives as torch takes them of one client's mean."""
+    mean: Tensor = _MeanOfLogits.apply(logits, targets)  # type: ignore[no-untyped-call]
+    return mean
+
+
+class _MeanOfLogits(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        ctx.save_for_backward(logits, targets)
+        pairs = zip(logits.unbind(), targets.unbind(), strict=True)
+        return torch.stack([F.binary_cross_entropy_with_logits(own, truth) for own, truth in pairs])
+
+    @staticmethod
+    def backward(ctx: Any, by_mean: Tensor) -> tuple[Tensor, None]:
+        logits, targets = ctx.saved_tensors
+        return (sigmoid(logits) - targets).mul_(by_mean.unsqueeze(-1)).div_(logits.shape[-1]), None
+
+
+def sigmoid(logits: Tensor) -> Tensor:
+    """Return the logistic function of each client's logits, client by client."""
+    out = torch.empty(logits.shape, dtype=logits.dtype)
+    for own, result in zip(logits.unbind(), out.unbind(), strict=True):
+        torch.sigmoid(own, out=result)
+    return out
+
+
+def mean_square(given: Tensor, targets: Tensor) -> Tensor:
+    """Return each client's mean squared error, with derivatives as torch takes them of one client's mean."""
+    mean: Tensor = _MeanSquare.apply(given, targets)  # type: ignore[no-untyped-call]
+    return mean
+
+
+class _MeanSquare(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, targets: Tensor) -> Tensor:
+        ctx.save_for_backward(given, targets)
+        return F.mse_loss(given, targets, reduction="none").mean(-1)
+
+    @staticmethod
+    def backward(ctx: Any, by_mean: Tensor) -> tuple[Tensor, None]:
+        given, targets = ctx.saved_tensors
+        return (2.0 / given.shape[-1]) * (given - targets) * by_mean.unsqueeze(-1), None
 
 
 def mean_of_classes(rows: Tensor) -> Tensor:
