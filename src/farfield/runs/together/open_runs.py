@@ -46,6 +46,8 @@ class _Run:
         """Let it go on until it asks for something or ends."""
         self.go.release()
         self.back.acquire()
+        if self.error is not None and not isinstance(self.error, Exception | Abandoned):
+            raise self.error  # somebody wants to end the program
 
     def _live(self) -> None:
         self.go.acquire()
@@ -86,8 +88,9 @@ def run_together(works: Sequence[Work], most: int = MOST_OPEN) -> list[BaseExcep
             live = [run for run in live if not run.ended]
     finally:
         for run in live:
-            run.abandoned = True
-            run.move()
+            if not run.ended:
+                run.abandoned = True
+                run.move()
     return [run.error for run in runs]
 
 
