@@ -119,7 +119,14 @@ def test_hooks_that_would_silently_do_nothing_are_refused() -> None:
 
 
 def test_a_class_says_itself_whether_its_hooks_stack() -> None:
-    assert [name for name in names() if method(name).stackable] == ["fedavg", "fediir", "fedprox", "scaffold"]
+    assert [name for name in names() if method(name).stackable] == [
+        "erm",
+        "fedavg",
+        "fediir",
+        "fedprox",
+        "local-only",
+        "scaffold",
+    ]
 
 
 def test_a_method_does_not_inherit_fedavgs_differences_by_accident() -> None:

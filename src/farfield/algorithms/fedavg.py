@@ -20,7 +20,7 @@ epoch is kept, and averaging can be uniform, as most papers on unseen domains do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -36,22 +36,24 @@ from farfield.federation.bounding import Bound
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_optimizer import LocalOptimizer
-from farfield.federation.local_training import Local, load_own_buffers, train_client
+from farfield.federation.local_training import Local, load_own_buffers, plain, train_client
 from farfield.federation.outgoing_updates import UpdateStep
 from farfield.federation.phase import (
     SCALAR,
     Named,
+    Passes,
     Sends,
     declared_phases,
     inherit_declarations,
     local_training,
     phase,
+    stacked_form,
 )
 from farfield.federation.reply_checks import LARGEST
 from farfield.federation.secure_sums.quantise import MOST_CLIENTS
 from farfield.federation.secure_sums.summing_step import LEAST_CLIENTS
 from farfield.math import weighted_mean
-from farfield.models import Model, ModelSpec, ModelState, task_loss
+from farfield.models import Model, ModelSpec, ModelState, Stack, task_loss
 from farfield.privacy.record_level import RecordLevelTraining
 
 #: The value of a term in the parameters alone, and its gradient: one is nothing without the other.
@@ -247,10 +249,12 @@ class FedAvg:
         hooks = RecordLevelTraining(self, client) if self.params.privacy == "record" else self
         return train_client(hooks, client, model, shared)
 
+    @plain
     def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]:
         """Prepare one client's training: return tensors that the steps need, by name."""
         return {}
 
+    @plain
     def after_training(self, client: Client, model: Model, local: Local) -> Named:
         """Finish one client's training: keep what stays at the client, return what the reply has besides the update.
 
@@ -318,6 +322,7 @@ class FedAvg:
         """
         return implausible_figures(values, validation) if phase == "evaluate" else None
 
+    @plain
     def loss(self, model: Model, batch: Batch, **shared: Any) -> Tensor:
         """The local objective on a batch: the risk, plus any term that needs the data.
 
@@ -329,6 +334,7 @@ class FedAvg:
         """The loss of each row, of which `loss` is the mean: what record-level privacy bounds. Rows must not mix."""
         return task_loss(model(batch.x), batch.y, "none")
 
+    @plain
     def class_weights(self, client: Client, model: Model) -> Tensor | None:
         """Return a factor per class for the loss of the client's rows; None where all weigh the same.
 
@@ -339,6 +345,7 @@ class FedAvg:
             return None
         return client.balanced_weights(max(2, model.layout.outputs))
 
+    @plain
     def local_gradient(self, model: Model, batch: Batch, local: Local) -> Tensor:
         """Put the gradient of `loss` into `model.gradient`, and return the loss.
 
@@ -352,6 +359,7 @@ class FedAvg:
         """The value of a term in the parameters alone. `adjust` adds its gradient; the battery checks the two agree."""
         return torch.zeros(local.parameters.shape[:-1], dtype=local.parameters.dtype)
 
+    @plain
     def adjust(self, gradient: Tensor, local: Local) -> None:
         """Add the gradient of `penalty` to the flat gradient, in place."""
 
@@ -384,6 +392,17 @@ class FedAvg:
         with torch.no_grad():
             parts = [(model.predict(x), y) for x, y in client.sweep(client.validation)]
         return validation_figures(parts, model.layout.outputs)
+
+    @stacked_form("evaluate", rows="validation")
+    def evaluate_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
+        parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in clients]
+        model.eval()
+        with torch.no_grad():
+            for where, (x, y) in read():
+                given = model.part(where).predict(x)
+                for own, logits, labels in zip(parts[where], given.unbind(), y.unbind(), strict=True):
+                    own.append((logits, labels))
+        return [validation_figures(own, model.layout.outputs) for own in parts]
 
     # The server half.
 

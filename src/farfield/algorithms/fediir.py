@@ -18,7 +18,7 @@ Differs from the paper in: nothing in the formulas. The published code weighs th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -33,10 +33,10 @@ from farfield.algorithms.supports import No, Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_training import Local
-from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.federation.phase import SCALAR, Named, Passes, Sends, phase, stacked_form
 from farfield.federation.reply_checks import LARGEST
 from farfield.math import AlignedHead, aligned_cross_entropy, ema, linear_head_gradient
-from farfield.models import Model, ModelState, task_loss
+from farfield.models import Model, ModelState, Stack, task_loss
 
 
 @register
@@ -138,6 +138,23 @@ class FedIIR(FedAvg):
             for x, y in client.sweep(client.training):
                 gradient += self._of_head(model, x, y, weights) * (len(y) / client.samples)
         return {"gradient": gradient, "batches": count, "square": float(gradient.double().square().sum()) / count}
+
+    @stacked_form("head_gradient", rows="training")
+    def head_gradient_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
+        if self.params.gradient_average == "batches" or self.params.class_weights != "none":
+            return None
+        gradient = torch.zeros_like(model.vector[:, model.layout.head])
+        model.train()
+        for where, (x, y) in read():
+            part = model.part(where)
+            if not _is_closed_form(part.as_model, y, None):
+                return None
+            with torch.no_grad():
+                features = part.features(x)
+                weight, bias = linear_head_gradient(features, part.head(features), y)
+            parts = [weight.flatten(1), bias] if model.spec.head_bias else [weight.flatten(1)]
+            gradient[where] += torch.cat(parts, dim=1) * (y.shape[1] / clients[where.start].samples)
+        return [{"gradient": g, "batches": 1, "square": float(g.double().square().sum())} for g in gradient]
 
     def implausible(self, phase: str, values: Named, samples: int, validation: int | None) -> str | None:
         if phase == "head_gradient":

@@ -25,7 +25,7 @@ Differs from the paper in: see `differences`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -48,7 +48,7 @@ from farfield.algorithms.state import State
 from farfield.algorithms.supports import AtLeast, No, Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation, Replies
-from farfield.federation.phase import SCALAR, Named, Sends, phase
+from farfield.federation.phase import SCALAR, Named, Passes, Sends, phase, stacked_form
 from farfield.federation.reply_checks import LARGEST
 from farfield.math import (
     GradientMoments,
@@ -57,7 +57,7 @@ from farfield.math import (
     weighted_geometric_mean,
     without_rounding_noise,
 )
-from farfield.models import Model, task_loss
+from farfield.models import Model, Stack, stacked_values, task_loss
 
 #: Why the weights of clients have no effect.
 SAME_WEIGHT = "the geometric mean gives all clients the same weight"
@@ -139,6 +139,23 @@ class FedILC(FedAvg):
             gradient += model.gradient
             total += float(loss.detach())
         return {"gradient": self.settle(model, gradient), "loss": total}
+
+    @stacked_form("gradient", rows="training")
+    def gradient_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
+        gradient, totals = torch.zeros_like(model.vector), [0.0] * len(clients)
+        weights = stacked_values([self.class_weights(client, model.as_model) for client in clients])
+        model.train()
+        for where, (x, y) in read():
+            part, own = model.part(where), None if weights is None else weights[where]
+            loss = task_loss(part(x), y, class_weights=own) * (y.shape[1] / clients[where.start].samples)
+            part.backward(loss)
+            gradient[where] += part.gradient
+            for number, value in enumerate(loss.tolist(), where.start):
+                totals[number] += value
+        for client in clients:
+            client.steps += 1
+            client.examples += client.samples
+        return [{"gradient": own, "loss": total} for own, total in zip(gradient, totals, strict=True)]
 
     def settle(self, model: Model, gradients: Tensor) -> Tensor:
         """Gradients as a geometric mean may see them: rounding noise of what GroupNorm makes zero has no sign."""

@@ -11,7 +11,7 @@ Differs from the paper in: nothing known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -24,8 +24,8 @@ from farfield.algorithms.supports import Supports
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_training import load_own_buffers, share_buffers
-from farfield.federation.phase import SCALAR, Named, Sends, phase
-from farfield.models import Model
+from farfield.federation.phase import SCALAR, Named, Passes, Sends, phase, stacked_form
+from farfield.models import Model, Stack, stacked_values
 from farfield.privacy.record_level import private_full_gradient
 
 
@@ -86,6 +86,26 @@ class FedSGD(FedAvg):
         client.steps += 1
         client.examples += rows
         return {"gradient": gradient, "loss": total, **share_buffers(client, model)}
+
+    @stacked_form("full_gradient", rows="training")
+    def full_gradient_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
+        if self.params.privacy == "record":
+            return None
+        gradient, totals = torch.zeros_like(model.vector), [0.0] * len(clients)
+        weights = stacked_values([self.class_weights(client, model.as_model) for client in clients])
+        model.train()
+        for where, batch in read():
+            part, rows = model.part(where), clients[where.start].samples
+            own = None if weights is None else weights[where]
+            loss = self.loss(part.as_model, batch, class_weights=own) * (batch.y.shape[1] / rows)
+            part.backward(loss)
+            gradient[where] += part.gradient
+            for number, value in enumerate(loss.tolist(), where.start):
+                totals[number] += value
+        for client in clients:
+            client.steps += 1
+            client.examples += client.samples
+        return [{"gradient": own, "loss": total} for own, total in zip(gradient, totals, strict=True)]
 
     def updates(self, replies: Replies) -> Tensor:
         return replies.stack("gradient").mul_(-self.params.lr)

@@ -11,7 +11,7 @@ about as many steps in a round as all clients together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -23,8 +23,8 @@ from farfield.algorithms.supports import No, Supports
 from farfield.federation.client import Client
 from farfield.federation.federation import Federation
 from farfield.federation.local_training import Local, train_client
-from farfield.federation.phase import SCALAR, Named, Sends, local_training
-from farfield.models import Model, ModelState
+from farfield.federation.phase import SCALAR, Named, Passes, Sends, local_training, stacked_form
+from farfield.models import Model, ModelState, Stack
 
 
 @register
@@ -37,6 +37,7 @@ class ERM(FedAvg):
     differences: ClassVar[tuple[str, ...]] = ("the raw data leaves every client: a reference, not a federated method",)
     not_composable: ClassVar[str] = "pools the data, so there are no clients' updates for a server rule"
     pooled: ClassVar[bool] = True
+    stackable: ClassVar[bool] = True
     supports: ClassVar[Supports] = Supports(
         record_privacy=True,
         client_privacy=No("has one client with the rows of all, so there is no client to hide"),
@@ -66,6 +67,7 @@ class LocalOnly(FedAvg):
         secure_sums=No("keeps one model per client, so there is no sum"),
     )
     one_model: ClassVar[bool] = False
+    stackable: ClassVar[bool] = True
 
     class Params(FedAvg.Params):
         def idle(self) -> dict[str, str]:
@@ -104,6 +106,13 @@ class LocalOnly(FedAvg):
     def evaluate(self, client: Client, model: Model) -> Named:
         _load_own_model(client, model)
         return super().evaluate(client, model)
+
+    @stacked_form("evaluate", rows="validation")
+    def evaluate_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
+        for vector, client in zip(model.vector, clients, strict=True):
+            if "parameters" in client.state:
+                vector.copy_(client.state["parameters"])
+        return super().evaluate_stack(clients, model, read)
 
     def models(self, state: State) -> list[ModelState]:
         clients = sorted(int(name.removeprefix("model-")) for name in state.extras if name.startswith("model-"))

@@ -64,6 +64,10 @@ class Rows:
         parts = [rows for part, rows in self._parts if part.name == domain]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
+    def parts(self) -> Sequence[tuple[Domain, Tensor]]:
+        """The rows by domain, in order."""
+        return self._parts
+
     def labels(self) -> Tensor:
         """The labels of all rows, in order, without reading the rows."""
         return torch.cat([domain.y[rows] for domain, rows in self._parts])
@@ -73,14 +77,14 @@ class Rows:
         if self._ends is not None:
             return self.take(torch.arange(self.count))
         domain, rows = self._parts[0]
-        return Batch(_as_float(domain.x[rows]), domain.y[rows])
+        return Batch(as_float(domain.x[rows]), domain.y[rows])
 
     def take(self, index: Tensor) -> Batch:
         """The examples at these positions, as a float batch."""
         if self._ends is None:
             domain, rows = self._parts[0]
             chosen = rows[index]
-            return Batch(_as_float(domain.x[chosen]), domain.y[chosen])
+            return Batch(as_float(domain.x[chosen]), domain.y[chosen])
         part = torch.bucketize(index, self._ends, right=True)
         first_domain = self._parts[0][0]
         x = torch.empty((len(index), *first_domain.x.shape[1:]), dtype=first_domain.x.dtype)
@@ -91,10 +95,10 @@ class Rows:
             chosen = rows[index[here] - start]
             x[here], y[here] = domain.x[chosen], domain.y[chosen]
             start += len(rows)
-        return Batch(_as_float(x), y)
+        return Batch(as_float(x), y)
 
 
-def _as_float(x: Tensor) -> Tensor:
+def as_float(x: Tensor) -> Tensor:
     return x.to(torch.get_default_dtype()) / 255 if x.dtype == torch.uint8 else x
 
 
@@ -158,6 +162,16 @@ class Client:
 
         A last batch of fewer than `least` rows joins the one before it.
         """
+        augmentation = AUGMENTATIONS.get(self.augment)
+        draws = self.generator("augment") if augmentation is not None else None
+        for index in self._batch_rows(size, epochs, steps, least):
+            batch = self.training.take(index)
+            if augmentation is not None and draws is not None:
+                batch = Batch(augmentation(batch.x, draws), batch.y)
+            yield batch
+
+    def _batch_rows(self, size: int, epochs: int, steps: int | None, least: int) -> Iterator[Tensor]:
+        """Which training rows are in each mini-batch; steps and examples are counted as they are taken."""
         rows = len(self.training)
         size = min(size, rows) if size else rows
         starts = list(range(0, rows, size))
@@ -165,8 +179,6 @@ class Client:
             starts.pop()
         ends = [*starts[1:], rows]
         order = self.generator("batches")
-        augmentation = AUGMENTATIONS.get(self.augment)
-        draws = self.generator("augment") if augmentation is not None else None
         done = 0
         epoch = 0
         while epoch < epochs if steps is None else done < steps:
@@ -174,13 +186,10 @@ class Client:
             for start, end in zip(starts, ends, strict=True):
                 if steps is not None and done == steps:
                     return
-                batch = self.training.take(permutation[start:end])
                 done += 1
                 self.steps += 1
-                self.examples += len(batch.y)
-                if augmentation is not None and draws is not None:
-                    batch = Batch(augmentation(batch.x, draws), batch.y)
-                yield batch
+                self.examples += end - start
+                yield permutation[start:end]
             epoch += 1
 
     def sweep(self, rows: Rows, size: int | None = None) -> Iterator[Batch]:

@@ -54,16 +54,34 @@ def run_phase(
         # Copies, as over a wire: what a phase does to them must not reach the server or the next client.
         own = {name: v.clone() if isinstance(v, Tensor) else v for name, v in shared.items()}
         values: Named = method(client, model, **own)  # type: ignore[misc]
-        values = _after_steps(algorithm, phase, values, client)
-        outcome.problem = fault(values, sends, model.layout) or state_fault(client.state)
-        if outcome.problem is None:
-            outcome.values, outcome.state = _apart(values, model), _apart(client.state, model)
+        complete(outcome, algorithm, phase, values, client, sends, model)
     except (Exception, SystemExit) as error:  # a client's failure is the round's business, not the program's
-        outcome.problem = f"{type(error).__name__}: {error}"
-        outcome.detail = traceback.format_exc()
+        fail(outcome, error)
     outcome.steps, outcome.examples = client.steps, client.examples
     outcome.seconds = time.perf_counter() - started
     return outcome
+
+
+def complete(
+    outcome: Outcome,
+    algorithm: Any,
+    phase: str,
+    values: Named,
+    client: Client,
+    sends: Mapping[str, Sends],
+    model: Model,
+) -> None:
+    """Take what a phase returned as the outcome, after the update steps and the checks."""
+    values = _after_steps(algorithm, phase, values, client)
+    outcome.problem = fault(values, sends, model.layout) or state_fault(client.state)
+    if outcome.problem is None:
+        outcome.values, outcome.state = _apart(values, model), _apart(client.state, model)
+
+
+def fail(outcome: Outcome, error: BaseException) -> None:
+    """Take an error as the outcome."""
+    outcome.problem = f"{type(error).__name__}: {error}"
+    outcome.detail = "".join(traceback.format_exception(error))
 
 
 def _after_steps(algorithm: Any, phase: str, values: Named, client: Client) -> Named:

@@ -27,6 +27,7 @@ from farfield.federation.phase import Named
 from farfield.models import Model
 
 T = TypeVar("T")
+Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,17 @@ class TrainsLocally(Protocol):
     def after_training(self, client: Client, model: Model, local: Local) -> Named: ...
 
 
+def plain(hook: Hook) -> Hook:
+    """Mark a hook as the one that a method without a hook of its own has: an engine knows what it does."""
+    hook.__plain__ = True  # type: ignore[attr-defined]
+    return hook
+
+
+def is_plain(hook: Callable[..., Any]) -> bool:
+    """Whether a hook is as FedAvg has it."""
+    return bool(getattr(hook, "__plain__", False))
+
+
 def train_client(method: TrainsLocally, client: Client, model: Model, shared: Mapping[str, Any]) -> Named:
     """Train one client and return its reply: the update, the loss and the buffers where they are declared, and
     whatever the method adds. The model is left as trained.
@@ -85,7 +97,7 @@ def train_client(method: TrainsLocally, client: Client, model: Model, shared: Ma
     if weights is not None:
         shared = {**shared, "class_weights": weights}
     prepared = method.before_training(client, model, **shared)
-    _check_names(shared, prepared)
+    check_names(shared, prepared)
     local = Local(model.vector, model.vector.clone(), {**shared, **prepared})
     optimizer = method.local_optimizer()
     total = torch.zeros(())
@@ -103,7 +115,7 @@ def train_client(method: TrainsLocally, client: Client, model: Model, shared: Ma
     return {**reply, **share_buffers(client, model), **method.after_training(client, model, local)}
 
 
-def _check_names(shared: Mapping[str, Any], prepared: Mapping[str, Any]) -> None:
+def check_names(shared: Mapping[str, Any], prepared: Mapping[str, Any]) -> None:
     """Refuse names that would hide what `Local` has, or one another."""
     for name in (*shared, *prepared):
         if name in RESERVED:

@@ -16,9 +16,9 @@ A hook that adds an output to a phase declares that output alone:
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -141,6 +141,41 @@ def adds_to(phase: str, **sends: Sends) -> Callable[[Function], Function]:
         return function
 
     return mark
+
+
+def stacked_form(phase: str, rows: Literal["training", "validation"]) -> Callable[[Function], Function]:
+    """Mark a method as what a phase does for a stack of clients: `form(clients, model, read, **shared)`.
+
+    It returns the replies of the clients, in their order, with the bits that the phase gives for each alone; None if
+    it cannot with these settings. The clients are ordered by how many of these rows they have, `model` is the stack of
+    their models, and `read()` yields their rows. A method that overrides the phase and not its form is run client by
+    client.
+    """
+
+    def mark(function: Function) -> Function:
+        function.__form__ = (phase, rows)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+class Passes(Protocol):
+    """Reads the rows of a stack of clients in full passes."""
+
+    def __call__(self) -> Iterator[tuple[slice, Any]]:
+        """Neighbours with as many rows, and a stacked batch of the next rows of each; rows pass in their order."""
+        ...
+
+
+def form_of(algorithm: Any, phase: str) -> tuple[Callable[..., Any], str] | None:
+    """Return what a phase does for a stack of clients and which rows it reads; None where there is no such form."""
+    for cls in type(algorithm).__mro__:
+        for name, member in vars(cls).items():
+            if getattr(member, "__form__", ("",))[0] == phase:
+                return getattr(algorithm, name), member.__form__[1]
+        if phase in vars(cls):
+            return None
+    return None
 
 
 def is_local_training(phase: Callable[..., Any]) -> bool:

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from farfield.math.stacks import add_product, mean_of_classes, mean_of_logits, product, sigmoid
+
 
 class AlignedHead:
     """The objective and its derivatives, for many batches with one target: views and buffers are made once.
@@ -30,10 +32,9 @@ class AlignedHead:
         weight, self._bias = weight.detach(), None if bias is None else bias.detach()
         self._weight, self._gamma = weight, gamma
         self._stacked = weight.dim() > 2
-        self._add_product = torch.baddbmm if self._stacked else torch.addmm
         size = weight.shape[-2] * weight.shape[-1]
         self._transposed = weight.mT
-        self._target, self._bias_target = target[..., :size].reshape(weight.shape), target[..., size:]
+        self._target, self._minus_bias_target = target[..., :size].reshape(weight.shape), -target[..., size:]
         # The distance of the gradient from the target, and the derivative by the head; each flat, with its parts.
         flat = (*weight.shape[:-2], size + (0 if bias is None else bias.shape[-1]))
         self._gap, self._by_head = (target.new_empty(flat) for _ in range(2))
@@ -53,48 +54,40 @@ class AlignedHead:
             self._minus = features.new_full((n,), -1.0)
         risk, probabilities, errors = self._risk(logits, targets)
         across = errors.mT
-        self._add_product(self._target, across, features, beta=-1.0, alpha=1.0 / n, out=self._gap_weight)
-        self._column_sums(self._bias_target, across, -1.0, -1.0 / n, self._gap_bias)
+        add_product(self._target, across, features, beta=-1.0, alpha=1.0 / n, out=self._gap_weight)
+        if self._bias is not None:
+            torch.add(self._minus_bias_target, errors.sum(-2), alpha=1.0 / n, out=self._gap_bias)
         pull = self._through(features, self._gap_transposed, None if self._bias is None else self._gap_bias)
         if logits.shape[-1] == 1:
             curved = pull.mul_(probabilities).mul_(1.0 - probabilities)
         else:
             curved = torch._softmax_backward_data(pull, probabilities, -1, pull.dtype)
         by_logits = torch.add(errors, curved, alpha=gamma)
-        self._add_product(self._by_weight, by_logits.mT, features, beta=0.0, alpha=1.0 / n, out=self._by_weight)
-        self._column_sums(self._by_bias, by_logits.mT, 0.0, -1.0 / n, self._by_bias)
-        by_features = self._add_product(features, by_logits, self._weight, beta=0.0, alpha=1.0 / n)
-        by_features = self._add_product(by_features, errors, self._gap_weight, alpha=gamma / n, out=by_features)
-        distance = self._gap.square().sum(-1) if self._stacked else torch.dot(self._gap, self._gap)
-        return torch.add(risk, distance, alpha=gamma / 2), by_features, self._by_head
+        add_product(self._by_weight, by_logits.mT, features, beta=0.0, alpha=1.0 / n, out=self._by_weight)
+        if self._bias is not None:
+            torch.mul(by_logits.sum(-2), 1.0 / n, out=self._by_bias)
+        by_features = add_product(features, by_logits, self._weight, beta=0.0, alpha=1.0 / n)
+        add_product(by_features, errors, self._gap_weight, alpha=gamma / n, out=by_features)
+        return torch.add(risk, self._gap.square().sum(-1), alpha=gamma / 2), by_features, self._by_head
 
     def _through(self, inputs: Tensor, transposed: Tensor, bias: Tensor | None) -> Tensor:
         """Inputs through a linear layer."""
         if bias is None:
-            return inputs @ transposed
-        return self._add_product(bias.unsqueeze(-2) if self._stacked else bias, inputs, transposed)
-
-    def _column_sums(self, start: Tensor, across: Tensor, beta: float, alpha: float, out: Tensor) -> None:
-        """beta · start − alpha · the sums of `across` over its rows, into `out`; nothing where there is no bias."""
-        if self._bias is None:
-            return
-        if self._stacked:
-            minus = self._minus.expand(len(across), -1).unsqueeze(-1)
-            product = torch.baddbmm(start.unsqueeze(-1), across, minus, beta=beta, alpha=alpha)
-            out.copy_(product.squeeze(-1))
-        else:
-            torch.addmv(start, across, self._minus, beta=beta, alpha=alpha, out=out)
+            return product(inputs, transposed) if self._stacked else inputs @ transposed
+        return add_product(bias.unsqueeze(-2) if self._stacked else bias, inputs, transposed)
 
     def _risk(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The mean cross-entropy, the probabilities, and the errors P − Y."""
         if logits.shape[-1] == 1:
             truth = targets.to(logits.dtype).unsqueeze(-1)
-            risk = binary_cross_entropy_with_logits(logits, truth, reduction="none" if self._stacked else "mean")
-            probabilities = logits.sigmoid()
-            return risk.mean((-2, -1)) if self._stacked else risk, probabilities, probabilities - truth
+            risk, function = (
+                (mean_of_logits, sigmoid) if self._stacked else (binary_cross_entropy_with_logits, torch.sigmoid)
+            )
+            probabilities = function(logits)
+            return risk(logits.squeeze(-1), truth.squeeze(-1)), probabilities, probabilities - truth
         if self._stacked:
             rows = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-            risk = rows.view(targets.shape).mean(-1)
+            risk = mean_of_classes(rows.view(targets.shape))
         else:
             risk = cross_entropy(logits, targets)
         probabilities = logits.softmax(dim=-1)

@@ -7,13 +7,16 @@ differentiable in features and logits, so a penalty on them reaches the featuriz
 backward; the derivatives of the variance are written out as well.
 
 Shapes: features (n, d), logits (n, K), targets (n,) class indices. One logit, (n, 1) or (n,), means binary
-cross-entropy with targets in [0, 1]. Weight results are (K, d), bias results (K,).
+cross-entropy with targets in [0, 1]. Weight results are (K, d), bias results (K,). `linear_head_gradient` takes a
+stack of clients too, with a leading axis on everything.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from farfield.math.stacks import product
 
 
 def linear_head_gradient(features: Tensor, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -22,6 +25,10 @@ def linear_head_gradient(features: Tensor, logits: Tensor, targets: Tensor) -> t
     This is what autograd returns for the head; being an ordinary expression, it can be penalised (FedIIR) without
     `create_graph`.
     """
+    if features.dim() > 2:  # a stack of clients
+        pairs = zip(logits.unbind(), targets.unbind(), strict=True)
+        errors = torch.stack([residuals(own, truth) for own, truth in pairs]) / features.shape[1]
+        return product(errors.mT, features), errors.sum(dim=1)
     errors = residuals(logits, targets) / features.shape[0]
     return errors.T @ features, errors.sum(dim=0)
 

@@ -5,6 +5,7 @@ from farfield.models.featurizers import BACKBONES
 from farfield.models.losses import predicted_labels, probabilities, task_loss
 from farfield.models.model import Layout, Model, ModelState, build_model, hash_states, head_logits
 from farfield.models.spec import NORM_POLICIES, ModelSpec
+from farfield.models.stack import Stack, stacked_values, why_not_stacked
 from farfield.models.weights import WeightsError, pin
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Model",
     "ModelSpec",
     "ModelState",
+    "Stack",
     "WeightsError",
     "backbones",
     "build_model",
@@ -23,5 +25,7 @@ __all__ = [
     "pin",
     "predicted_labels",
     "probabilities",
+    "stacked_values",
     "task_loss",
+    "why_not_stacked",
 ]

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from farfield.math.stacks import mean_of_classes, mean_of_logits, mean_square
+
 
 def task_loss(logits: Tensor, targets: Tensor, reduction: str = "mean", class_weights: Tensor | None = None) -> Tensor:
     """Squared error for real targets, binary cross-entropy for one logit, cross-entropy otherwise.
@@ -17,7 +19,13 @@ def task_loss(logits: Tensor, targets: Tensor, reduction: str = "mean", class_we
         rows = task_loss(logits, targets, "none") * class_weights.gather(-1, targets)
         return {"mean": rows.mean(-1), "sum": rows.sum(-1), "none": rows}[reduction]
     if targets.dim() > 1:
+        if reduction == "mean" and targets.is_floating_point():
+            return mean_square(logits.reshape(targets.shape), targets)
+        if reduction == "mean" and logits.shape[-1] == 1:
+            return mean_of_logits(logits.squeeze(-1), targets.to(logits.dtype))
         rows = task_loss(logits.flatten(0, -2), targets.flatten(), "none").view(targets.shape)
+        if reduction == "mean":
+            return mean_of_classes(rows)
         return {"mean": rows.mean(-1), "sum": rows.sum(-1), "none": rows}[reduction]
     if targets.is_floating_point():
         return F.mse_loss(logits.reshape(targets.shape), targets, reduction=reduction)

@@ -15,14 +15,15 @@ from farfield.records.bench_folder import COMMANDS
 from farfield.report.collect import collect
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.diagnosis import attach_diagnosis
-from farfield.runs.engines import check_engine, engine_named, open_engine
+from farfield.runs.engines import BatchedEngine, LocalEngine, check_engine, engine_named, open_engine
 from farfield.runs.estimate import estimate, is_long
 from farfield.runs.growing import bench_there, planned, variants_asked
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_counts
+from farfield.runs.processes import Observer, Silent
 from farfield.runs.references import Wanted
 from farfield.runs.result import BenchResult
 from farfield.runs.settings import check_weights, seed_numbers
-from farfield.runs.sweep import Observer, Silent, missing_jobs, open_sweep, record_tuned, run_sweep
+from farfield.runs.sweep import missing_jobs, open_sweep, record_tuned, run_sweep
 from farfield.runs.tuning.candidates import check_optuna
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import run_studies
@@ -156,7 +157,7 @@ def bench(
                 task,
                 folder,
                 parallel=runs_at_once("local", workers, parallel),
-                workers=workers or 1,
+                engine=BatchedEngine() if engine == "batched" else LocalEngine(workers or 1),
                 checkpoint_every=checkpoint_every,
                 observer=observer,
             )

@@ -22,8 +22,8 @@ from farfield.runs.plan import Plan
 from farfield.runs.rounds import Progress
 
 if TYPE_CHECKING:
+    from farfield.runs.processes import Observer
     from farfield.runs.result import BenchResult
-    from farfield.runs.sweep import Observer
 
 
 class CallbackWarning(UserWarning):

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from farfield.algorithms import FedAvg
 from farfield.federation.engine import Engine
+from farfield.federation.engines.batched.engine import BatchedFederation, Serve
 from farfield.federation.engines.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import Model
@@ -67,6 +68,25 @@ class LocalEngine:
 
 
 @dataclass(frozen=True)
+class BatchedEngine:
+    """All clients on this machine, trained as stacks; those of many runs together where `serve` is shared."""
+
+    serve: Serve | None = None
+    name: str = "batched"
+
+    def federation(self, run: PreparedRun) -> Engine:
+        return BatchedFederation(
+            run.algorithm,
+            run.model,
+            run.population,
+            seed=run.job.seed,
+            quorum=run.plan.quorum,
+            deadline=run.plan.deadline,
+            serve=self.serve,
+        )
+
+
+@dataclass(frozen=True)
 class EngineEntry:
     """An engine in the list of engines: known without importing what it needs."""
 
@@ -88,6 +108,9 @@ ENGINES = {
     entry.name: entry
     for entry in (
         EngineEntry("local", "all clients on this machine, in one process or in N workers of one thread each"),
+        EngineEntry(
+            "batched", "all clients on this machine, those of all runs trained as one computation on stacked parameters"
+        ),
         EngineEntry(
             "flower",
             "Flower's simulation: every exchange is messages between a server and nodes, which Ray's processes run",
@@ -129,6 +152,9 @@ def open_engine(name: str, plan: Plan, task: Task, workers: int | None) -> Itera
     """Open an engine for the runs of a plan. `workers` are processes that share the clients of a run."""
     if engine_named(name).name == "local":
         yield LocalEngine(workers if workers is not None else 1)
+        return
+    if name == "batched":
+        yield BatchedEngine()
         return
     from farfield.runs.simulation.engine import open_simulation  # imports Flower and Ray
 

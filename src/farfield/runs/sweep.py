@@ -1,25 +1,15 @@
-"""All runs of a plan: several at a time, each in its own process, and only the ones that are missing."""
+"""All runs of a plan: only the ones that are missing, in a folder that one process writes to."""
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
 import shutil
-import signal
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
+from typing import Any
 
 from farfield.diagnose.data_summary import summarise
-from farfield.federation.engines.worker_pool import ATTEMPTS, die_with
 from farfield.records import RecordsError, RunFolder, read_config, sole_writer, write_config
 from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, COMMANDS, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
@@ -34,28 +24,10 @@ from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.examples import write_examples
 from farfield.runs.growing import additions, check_format, check_longer, conflict
 from farfield.runs.plan import Job, Plan
-from farfield.runs.rounds import Progress
+from farfield.runs.processes import Observer, Silent, Watch
 from farfield.runs.single_run import run_job
+from farfield.runs.together.engine import run_on
 from farfield.tasks.task import Task
-
-
-class Observer(Protocol):
-    """Whoever watches a sweep: the command line's progress display, or nobody."""
-
-    def begin(self, total: int, done: int) -> None: ...
-    def progress(self, progress: Progress) -> None: ...
-    def finished(self, job: Job, error: str | None) -> None: ...
-
-
-class Silent:
-    def begin(self, total: int, done: int) -> None:
-        pass
-
-    def progress(self, progress: Progress) -> None:
-        pass
-
-    def finished(self, job: Job, error: str | None) -> None:
-        pass
 
 
 @contextmanager
@@ -172,7 +144,7 @@ def run_sweep(
     write_json(out / JOBS, [_listed(plan, job, out) for job in jobs])
     observer.begin(total, total - len(missing))
 
-    def run(job: Job, watch: Callable[[Progress], None]) -> None:
+    def run(job: Job, watch: Watch, engine: RunEngine) -> None:
         folder = job.folder(out)
         (folder / FAILURE).unlink(missing_ok=True)  # of an earlier start
         try:
@@ -182,7 +154,7 @@ def run_sweep(
                 write_checked_json(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
             raise
 
-    failures = run_jobs(missing, run, observer, parallel)
+    failures = run_on(engine, missing, run, observer, parallel)
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
@@ -196,116 +168,3 @@ def _listed(plan: Plan, job: Job, out: Path) -> dict[str, Any]:
     """Return what the list of runs says of one."""
     folder = job.folder(out).relative_to(out).as_posix()
     return {**asdict(job), "folder": folder, "rounds": plan.rounds_of[job.algorithm]}
-
-
-Run = Callable[[Job, Callable[[Progress], None]], None]
-
-
-def run_jobs(jobs: list[Job], run: Run, observer: Observer, parallel: int) -> dict[Job, str]:
-    """Run jobs, so many at a time, each in its own process. Returns the failures by job."""
-    if parallel == 1 or len(jobs) < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        return _one_by_one(jobs, run, observer)
-    return _side_by_side(jobs, run, observer, parallel)
-
-
-def _one_by_one(jobs: list[Job], run: Run, observer: Observer) -> dict[Job, str]:
-    failures: dict[Job, str] = {}
-    for job in jobs:
-        try:
-            run(job, observer.progress)
-        except Exception as error:  # one failing run must not cost the others
-            failures[job] = f"{type(error).__name__}: {error}"
-        observer.finished(job, failures.get(job))
-    return failures
-
-
-@dataclass
-class _Child:
-    job: Job
-    process: BaseProcess
-    connection: Connection
-    error: str | None = None
-    done: bool = False
-
-
-def _side_by_side(jobs: list[Job], run: Run, observer: Observer, parallel: int) -> dict[Job, str]:
-    context = multiprocessing.get_context("fork")
-    waiting = list(reversed(jobs))
-    running: list[_Child] = []
-    failures: dict[Job, str] = {}
-    ended: dict[Job, int] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < parallel:
-                job = waiting.pop()
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_child, args=(job, run, theirs, os.getpid()))
-                process.start()
-                theirs.close()
-                running.append(_Child(job, process, ours))
-            ready = wait([c.connection for c in running])
-            for child in [c for c in running if c.connection in ready]:
-                if _hear(child, observer):
-                    continue
-                child.process.join()
-                child.connection.close()
-                running.remove(child)
-                ended[child.job] = ended.get(child.job, 0) + 1
-                if _was_killed(child) and ended[child.job] < ATTEMPTS:
-                    waiting.append(child.job)  # it goes on from its last checkpoint, to the same bits
-                    continue
-                if not child.done:
-                    failures[child.job] = child.error or f"its process ended with exit code {child.process.exitcode}"
-                observer.finished(child.job, failures.get(child.job))
-    finally:
-        for child in running:
-            child.process.terminate()
-        for child in running:
-            child.process.join()
-    return failures
-
-
-def _was_killed(child: _Child) -> bool:
-    """Whether a signal ended a run: the kernel's, when memory is short, or somebody's."""
-    return not child.done and child.error is None and (child.process.exitcode or 0) < 0
-
-
-def _hear(child: _Child, observer: Observer) -> bool:
-    """Take one message; False when the child has nothing more to say."""
-    try:
-        message = json.loads(child.connection.recv_bytes())
-    except EOFError:
-        return False
-    if "error" in message:
-        child.error = message["error"]
-    elif "done" in message:
-        child.done = True
-    else:
-        observer.progress(Progress(job=child.job, **message))
-    return True
-
-
-def _child(job: Job, run: Run, connection: Connection, parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    die_with(parent)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(1)
-
-    def tell(message: dict[str, Any]) -> None:
-        try:
-            connection.send_bytes(json.dumps(message).encode())
-        except OSError:  # the parent is gone, and with it the reason to go on
-            os._exit(1)
-
-    def watch(progress: Progress) -> None:
-        tell({k: v for k, v in asdict(progress).items() if k != "job"})
-
-    try:
-        run(job, watch)
-        tell({"done": True})
-    except Exception as error:
-        detail = traceback.format_exc()
-        tell({"error": f"{type(error).__name__}: {error}"})
-        if os.environ.get("FARFIELD_DEBUG"):
-            print(detail, flush=True)
-    connection.close()

@@ -10,12 +10,12 @@ from farfield.records import RecordsError, RunFolder
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.engines import check_engine, open_engine
 from farfield.runs.plan import Job, Plan, check_counts, check_one_variant, make_plan
+from farfield.runs.processes import Silent
 from farfield.runs.rounds import Progress, Watch, run_difference
 from farfield.runs.run_data import run_data
 from farfield.runs.settings import PlanError, check_weights
 from farfield.runs.single_run import run_job
 from farfield.runs.source_schema import source_schema
-from farfield.runs.sweep import Silent
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
 from farfield.tasks.open_task import open_task

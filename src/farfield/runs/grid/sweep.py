@@ -21,10 +21,11 @@ from farfield.runs.bench import bench
 from farfield.runs.grid.axes import Axis, Expanded, expand, point_name, points, read_axes
 from farfield.runs.job import Job, folder_name
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
+from farfield.runs.processes import Observer, Silent
 from farfield.runs.references import with_references
 from farfield.runs.rounds import Progress
 from farfield.runs.settings import PlanError
-from farfield.runs.sweep import Observer, Silent, missing_jobs, remove_bench
+from farfield.runs.sweep import missing_jobs, remove_bench
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import count_runs, runs_made
 from farfield.runs.variants import AnyVariant

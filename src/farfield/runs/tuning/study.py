@@ -6,7 +6,7 @@ its sources at some point, and would so choose by the very domain that is held o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from farfield.records import RunFolder
 from farfield.records.atomic import append_row, read_rows
 from farfield.records.shapes import is_trial
 from farfield.records.tuning_trials import TRIALS
-from farfield.runs.engines import LocalEngine
+from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.job import Job, study_folder
 from farfield.runs.plan import Plan
-from farfield.runs.rounds import Progress
+from farfield.runs.processes import Observer, Silent, Watch
 from farfield.runs.single_run import run_job
-from farfield.runs.sweep import Observer, Silent, run_jobs
+from farfield.runs.together.engine import run_on
 from farfield.runs.tuning.candidates import propose, spread
 from farfield.runs.tuning.outcome import ALL_TRAIN, Tuned
 from farfield.runs.tuning.request import search_space
@@ -133,7 +133,7 @@ def run_studies(
     out: Path,
     *,
     parallel: int = 1,
-    workers: int = 1,
+    engine: RunEngine = LocalEngine(),
     checkpoint_every: int = 10,
     observer: Observer | None = None,
 ) -> Plan:
@@ -145,21 +145,20 @@ def run_studies(
     open_studies = list(studies(plan, task, out))
     total = count_runs(plan, task, out)
     observer.begin(total, runs_made(plan, task, out))
-    engine = LocalEngine(workers)
     while True:
         wave = [(study, number, of) for study in open_studies for number, of in study.waiting()]
         if not wave:
             break
         plans = {job: study.with_settings(of) for study, number, of in wave for job in study.jobs(number)}
 
-        def run(job: Job, watch: Callable[[Progress], None], plans: dict[Job, Plan] = plans) -> None:
+        def run(job: Job, watch: Watch, engine: RunEngine, plans: dict[Job, Plan] = plans) -> None:
             folder = job.folder(out)
             run_job(plans[job], task, job, folder, engine=engine, checkpoint_every=checkpoint_every, watch=watch)
 
         missing = [job for job in plans if RunFolder(job.folder(out)).result is None]
         for job in plans.keys() - set(missing):
             observer.finished(job, None)
-        errors = run_jobs(missing, run, observer, parallel)
+        errors = run_on(engine, missing, run, observer, parallel)
         for study, number, of in wave:
             study.record(number, of, errors)
     told = (failed_sentence(study.label, study.held_out, study.rows()) for study in open_studies)

@@ -13,9 +13,10 @@ from farfield.errors import UserError
 from farfield.records import RecordsError, difference, read_config, sole_writer, write_config
 from farfield.records.setting_text import readable, value_text
 from farfield.records.tuning_trials import TUNING, read_trials
+from farfield.runs.engines import LocalEngine
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
+from farfield.runs.processes import Observer
 from farfield.runs.settings import check_weights
-from farfield.runs.sweep import Observer
 from farfield.runs.tuning.candidates import check_optuna
 from farfield.runs.tuning.outcome import ALL_TRAIN
 from farfield.runs.tuning.request import read_request
@@ -154,7 +155,7 @@ def tune(
             task,
             folder,
             parallel=parallel,
-            workers=workers,
+            engine=LocalEngine(workers),
             checkpoint_every=checkpoint_every,
             observer=observer,
         )

@@ -1,0 +1,1 @@
+"""Many runs that are open at the same time, and whose clients are trained together."""
