@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types imports docs docs-examples battery mutants mutants-short overhead flower-overhead startup \
+.PHONY: help setup demo test test-slow lint types imports docs docs-examples battery mutants mutants-short overhead flower-overhead startup \
 	attacks attacks-short kill kills-short soak soak-short fuzz fuzz-short operations secure-sums flower-versions licences simulation deployment \
 	deployment-short watch studies-short clean distclean
 
@@ -57,6 +57,9 @@ docs: setup ## build the documentation, warnings are errors
 
 docs-examples: setup ## type the commands of the docs pages and run their longer examples
 	$(BIN)/python -m pytest -q -m long -n 2 tests/docs
+
+test-slow: setup ## the tests that take ten seconds or more each, which make test leaves out
+	$(BIN)/python -m pytest -q -m slow
 
 battery: setup ## what every method must pass
 	$(BIN)/python -m pytest -q tests/battery

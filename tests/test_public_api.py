@@ -63,6 +63,7 @@ def test_every_public_name_is_the_object_that_type_checkers_are_told_of() -> Non
             assert getattr(ff, name) is getattr(import_module(module), attribute), name
 
 
+@pytest.mark.slow
 def test_the_package_diagnose_is_called_like_the_function_in_it() -> None:
     from tests.toy import task
 
@@ -74,11 +75,13 @@ def test_the_names_are_listed_before_they_are_used() -> None:
     assert {*ff.__all__, "__version__", "tasks", "algorithms"} <= set(listed)
 
 
+@pytest.mark.slow
 def test_a_star_import_brings_every_public_name() -> None:
     names = fresh("from farfield import *; print(*globals())").split()
     assert set(ff.__all__) <= set(names)
 
 
+@pytest.mark.slow
 def test_functions_keep_their_names_whatever_modules_are_imported_before_them() -> None:
     kinds = fresh(
         "import farfield.runs.bench, farfield.trained.training, farfield.trained.evaluation, farfield as ff\n"
@@ -91,6 +94,7 @@ def test_functions_keep_their_names_whatever_modules_are_imported_before_them() 
     ]
 
 
+@pytest.mark.slow
 def test_the_packages_are_reachable_in_any_order_after_importing_farfield() -> None:
     reached = fresh(
         "import sys\n"

@@ -110,6 +110,7 @@ def test_a_resumed_run_gives_a_seat_to_the_key_that_had_it(
     assert any("its key was registered as" in text for text in sites.notices("thief")), "and it is told"
 
 
+@pytest.mark.slow
 def test_between_rounds_a_new_node_gets_the_seat_of_its_own_key_only(
     tmp_path: Path, federation: FederationFile
 ) -> None:

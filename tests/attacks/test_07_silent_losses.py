@@ -61,6 +61,7 @@ def bench(
     return done, json.loads(file.read_text()) if file.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", pytest.param("flower", marks=pytest.mark.long)])
 def test_a_worker_that_is_killed_once_changes_no_bit_of_a_bench(tmp_path: Path, engine: str) -> None:
     if engine == "flower":
@@ -78,6 +79,7 @@ def test_a_worker_that_is_killed_once_changes_no_bit_of_a_bench(tmp_path: Path, 
     assert set(kinds) == {"run-again"}
 
 
+@pytest.mark.slow
 def test_a_run_whose_own_process_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     two = ["--seeds", "2", "--workers", "1"]
     whole, expected = bench(tmp_path, "killed-once-for-a-test", "whole", *two, "--parallel", "1")
@@ -94,6 +96,7 @@ def test_a_run_whose_own_process_is_killed_goes_on_to_the_same_bits(tmp_path: Pa
     assert "its process ended with exit code -9" in lost.stderr
 
 
+@pytest.mark.slow
 def test_a_bench_that_lost_a_client_says_so_in_table_doubts_rows_report_and_exit_code(tmp_path: Path) -> None:
     whole, expected = bench(tmp_path, "killed-always-for-a-test", "whole", "--workers", "1", "--parallel", "1")
     assert whole.returncode == 0, whole.stderr

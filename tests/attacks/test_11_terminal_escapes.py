@@ -69,6 +69,7 @@ def test_a_bench_and_its_report_show_hostile_names_and_obey_none(bench: Path) ->
     assert SEEN in page
 
 
+@pytest.mark.slow
 def test_training_its_card_and_predictions_obey_none(bench: Path) -> None:
     data = ["--data", "visits.csv", "--label", "died", "--domain", "site"]
     trained = run("train", *data, "-a", "fedavg", "--rounds", "2", "--out", "model", cwd=bench)
@@ -80,6 +81,7 @@ def test_training_its_card_and_predictions_obey_none(bench: Path) -> None:
     assert SEEN in card
 
 
+@pytest.mark.slow
 def test_a_diagnosis_obeys_none(bench: Path) -> None:
     data = ["--data", "visits.csv", "--label", "died", "--domain", "site"]
     done = run("diagnose", *data, "--to", "diagnosis.html", cwd=bench)
@@ -149,6 +151,7 @@ def test_a_terminal_with_live_progress_obeys_none(tmp_path: Path) -> None:
         assert obeyed not in text, ascii(obeyed)
 
 
+@pytest.mark.slow
 def test_a_site_shows_its_operator_hostile_columns_and_obeys_none(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     table(tmp_path)

@@ -194,6 +194,7 @@ def test_a_mistake_in_a_variant_is_found_before_the_data_is_read(farfield: Calla
         assert "nowhere" in farfield("bench", *data, *right).err
 
 
+@pytest.mark.slow
 def test_methods_can_be_given_one_by_one(farfield: Callable[..., Any], tmp_path: Path) -> None:
     assert farfield(*SMALL, "-a", "weak=fedprox:mu=0.01,fedsgd", "--quiet").code == 0
     runs = {path.parent.parent.name for path in tmp_path.rglob("seed-0")}

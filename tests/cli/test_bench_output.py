@@ -17,6 +17,7 @@ from tests.report.sweeps import sweep
 BENCH = ("bench", "rotated-digits", "-a", "fedavg,fedsgd", "--held-out", "0,75", "--seeds", "1", "--rounds", "2")
 
 
+@pytest.mark.slow
 def test_an_interrupted_bench_prints_what_it_has(
     farfield: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

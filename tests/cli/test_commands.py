@@ -29,6 +29,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.slow
 def test_bench_writes_a_row_a_run_with_every_rule_measured_on_the_held_out_domain(farfield: Command) -> None:
     ran = farfield(
         "bench",
@@ -92,6 +93,7 @@ def test_scaffold_sends_twice_what_fedavg_sends(farfield: Command) -> None:
     assert fedavg["local_steps"] == scaffold["local_steps"]
 
 
+@pytest.mark.slow
 def test_the_same_command_twice_and_with_workers_gives_the_same_models(farfield: Command) -> None:
     hashes = []
     for number, more in enumerate(([], [], ["--workers", "2"], ["--parallel", "1"])):
@@ -118,6 +120,7 @@ def test_the_same_command_twice_and_with_workers_gives_the_same_models(farfield:
     assert hashes[0] == hashes[1] == hashes[2] == hashes[3]
 
 
+@pytest.mark.slow
 def test_a_resumed_sweep_runs_only_what_is_missing(farfield: Command) -> None:
     command = ["bench", "rotated-digits", "-a", "fedavg,fedsgd", "--held-out", "0,15", "--seeds", "1", "--rounds", "2"]
     assert farfield(*command, "--out", "b", "--json", "first.json", "--quiet").code == 0
@@ -134,6 +137,7 @@ def test_a_resumed_sweep_runs_only_what_is_missing(farfield: Command) -> None:
     assert hashes[0] == hashes[1]
 
 
+@pytest.mark.slow
 def test_nested_selection_trains_inner_runs_and_chooses_by_them(farfield: Command) -> None:
     ran = farfield(
         "bench",

@@ -54,6 +54,7 @@ def test_a_list_of_epochs_sets_rounds_and_schedule() -> None:
     assert plan.settings["fedavg"]["schedule"] == [2, 2, 12]
 
 
+@pytest.mark.slow
 def test_the_local_steps_are_the_same_however_often_clients_synchronise(
     farfield: Callable[..., Any], tmp_path: Path
 ) -> None:

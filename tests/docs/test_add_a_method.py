@@ -63,6 +63,7 @@ def test_the_methods_of_the_page_pass_the_battery(tmp_path: Path) -> None:
     assert int(passed[1]) >= 30
 
 
+@pytest.mark.slow
 def test_the_faulty_versions_fail_their_worked_examples_and_nothing_else(tmp_path: Path) -> None:
     methods = _methods()
     faulty = {name: methods[name].replace(*fault) for name, fault in FAULTS.items()}

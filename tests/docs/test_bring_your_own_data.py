@@ -27,6 +27,7 @@ def _command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert code == 0, line
 
 
+@pytest.mark.slow
 def test_every_block_of_the_page_runs_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,7 @@ def peak_kilobytes(clients: int) -> int:
     return int(peak)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of a process from /proc")
 def test_ten_thousand_clients_need_no_more_memory_than_a_hundred() -> None:
     few, many = peak_kilobytes(100), peak_kilobytes(10_000)

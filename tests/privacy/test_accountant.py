@@ -67,12 +67,14 @@ def test_no_noise_is_no_privacy_and_no_release_costs_nothing() -> None:
     assert epsilon_of({}, 1e-5) == 0.0
 
 
+@pytest.mark.slow
 def test_four_sites_and_a_hundred_rounds_need_a_noise_multiplier_of_six_to_eight_and_a_half() -> None:
     one = noise_for(8.0, 1e-5, lambda noise: {Release(noise, 1.0, 1): 100})
     two = noise_for(8.0, 1e-5, lambda noise: {Release(noise, 1.0, 1): 200})
     assert (one, two) == pytest.approx((6.0, 8.5), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_the_noise_that_is_found_costs_the_epsilon_that_was_asked_for(epsilon: float) -> None:
     def releases(noise: float) -> dict[Release, int]:

@@ -68,6 +68,7 @@ def test_a_task_keeps_bytes_and_fits_its_model(name: str) -> None:
     assert set(task.held_out) <= set(task.domain_names)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("everything")
 def test_rotated_mnist_turns_every_image_once() -> None:
     task = load("rotated-mnist")
@@ -135,6 +136,7 @@ def test_colours_and_labels_are_flipped_as_often_as_said(data: Path, name: str, 
     assert task.held_out == (shades[-1].name,)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("everything")
 @pytest.mark.parametrize(("name", "step"), [("rotated-cifar10", 1), ("rotated-cifar10-16", 2)])
 def test_rotated_cifar10_has_nine_angles_and_any_angle(name: str, step: int) -> None:

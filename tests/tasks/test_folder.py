@@ -377,6 +377,7 @@ print((after - before) * 1024, sum(d.x.numel() for d in task.domains), total)
 """
 
 
+@pytest.mark.slow
 def test_peak_memory_stays_under_the_size_of_the_cache_and_a_little(tmp_path: Path) -> None:
     root = make_folder(tmp_path / "sites", {d: {"cat": 100, "dog": 100} for d in "ab"})
     ran = subprocess.run([sys.executable, "-c", MEASURE, str(root)], capture_output=True, text=True, check=True)
@@ -396,6 +397,7 @@ print((after - before) * 1024, sum(d.x.numel() for d in task.domains))
 """
 
 
+@pytest.mark.slow
 def test_a_round_on_larger_images_stays_under_the_size_of_the_cache_and_a_gigabyte(tmp_path: Path) -> None:
     root = make_folder(tmp_path / "sites", {d: {"cat": 200, "dog": 200} for d in "ab"})
     ran = subprocess.run([sys.executable, "-c", TRAIN, str(root)], capture_output=True, text=True, check=True)

@@ -100,6 +100,7 @@ def test_a_tracker_that_comes_late_hears_all_rounds(tmp_path: Path) -> None:
     assert [step for step, _ in found["loss"]] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_two_benches_in_one_folder_and_a_fresh_one_do_not_mix(tmp_path: Path) -> None:
     for out, more in (("b", {}), ("c", {}), ("b", {"fresh": True})):
         small_bench(tmp_path / out, TensorBoard(tmp_path / "logs"), **more)

@@ -135,6 +135,7 @@ def ran(server: Server, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=_written(server), check=False)
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_0_1_or_2(server: Server) -> None:
     good = ran(server, "--certs", "certs", "--key", "keys", "--out", "out", "--json", "checks.json")
     assert good.returncode == 0, good.stdout + good.stderr

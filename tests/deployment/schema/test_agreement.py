@@ -110,6 +110,7 @@ def _labels_apart(frame: pd.DataFrame) -> bool:
     return frame["died"].nunique() == 1 or (len(classes) > 1 and apart)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(
     st.lists(

@@ -59,6 +59,7 @@ def of(rows: list[dict[str, Any]], kind: str) -> list[str]:
     return [row["text"] for row in rows if row["kind"] == kind]
 
 
+@pytest.mark.slow
 def test_a_run_in_which_a_site_falls_silent_is_told_recorded_and_written_on_the_card(
     tmp_path: Path, federation: FederationFile
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_run_that_lost_nothing_says_nothing_of_losses(tmp_path: Path, federati
     assert "Read with care" not in (out / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost_from", [3, ROUNDS + 1])
 def test_both_sides_of_a_run_have_the_same_messages_in_their_audit_logs(
     tmp_path: Path, federation: FederationFile, lost_from: int

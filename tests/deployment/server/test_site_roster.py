@@ -320,6 +320,7 @@ def test_a_site_that_is_removed_while_a_resumed_run_waits_for_it_is_waited_for_n
     assert [row["clients"] for row in rows_of(out, "rounds.jsonl")] == [3, 3, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_removed_site_counts_as_one_that_has_gone_away(
     tmp_path: Path, five_rounds: FederationFile, out: Path
 ) -> None:

@@ -79,6 +79,7 @@ def test_the_noise_is_not_the_seeds_and_nothing_else_leaves(
     assert float((first["update"] - second["update"]).norm()) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [

@@ -118,6 +118,7 @@ def test_nested_trials_are_judged_on_each_source_while_it_is_held_out_too(tmp_pa
             assert row["domains"][domain] == chosen["inner"]["loss"]
 
 
+@pytest.mark.slow
 def test_a_tuning_that_was_killed_goes_on_to_the_same_trials_and_settings(tmp_path: Path) -> None:
     whole = bench(tmp_path / "whole", tune=11, held_out="a", rounds=1)
     for after in (5, 20, 22):  # in the first wave, in it again, after the trial that Optuna proposed for fedavg

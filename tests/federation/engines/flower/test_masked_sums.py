@@ -214,6 +214,7 @@ NAMES = st.lists(st.sampled_from(["site", "a", "b", "c", "\ud800", ""]), max_siz
 KEYS = st.lists(st.sampled_from(["00" * 64, "zz", "", "ab" * 64]) | JSON, max_size=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
