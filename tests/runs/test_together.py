@@ -118,3 +118,9 @@ def test_runs_are_abandoned_when_one_of_them_is_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_together([waits, interrupts])
     assert seen == ["abandoned"]
+
+
+def test_workers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ff.UserError, match="omit --workers 2 and give --parallel"):
+        bench(tmp_path / "out", "batched", workers=2)
+    assert not (tmp_path / "out").exists()

@@ -89,7 +89,8 @@ def bench(
     `validation` is the share of source rows kept for validation, or "official" for the data set's own split.
     `features="cached"` puts the features of a frozen backbone in the place of images; `image_size` decodes images at
     another size than 64. `rows` takes about so many rows of a large task, by domain and class, for a quick look.
-    `engine` says how clients are reached, with the same result: "local", or "flower" for Flower's simulation.
+    `engine` says how clients are reached, with the same result: "local", "batched" for all runs as one computation, or
+    "flower" for Flower's simulation.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
     (a temporary folder if none is given). `resume` goes on with a bench that is there and adds the methods, seeds,
     held-out domains and rounds that it does not have; what is not given stays as it is there. `fresh` replaces it.
@@ -103,7 +104,7 @@ def bench(
     """
     if resume and fresh:
         raise UserError("resume goes on with a bench and fresh replaces it; give one of the two")
-    check_engine(engine, parallel)
+    check_engine(engine, parallel, workers)
     check_metric(metric)
     check_counts(workers, parallel, checkpoint_every)
     if resume and out is None:

@@ -137,9 +137,14 @@ def engine_named(name: str) -> EngineEntry:
     return engine
 
 
-def check_engine(name: str, parallel: int | None) -> None:
+def check_engine(name: str, parallel: int | None, workers: int | None = None) -> None:
     """Refuse an engine that is not here, or cannot be used so, before a folder is made."""
     engine = engine_named(name)
+    if name == "batched" and workers is not None and workers > 1:
+        raise PlanError(
+            f"on the engine 'batched' the clients of a run are trained together, not by workers; omit --workers {workers} "
+            "and give --parallel, the number of processes that share the runs"
+        )
     if parallel is not None and parallel > 1 and not engine.parallel:
         raise PlanError(
             f"on the engine '{name}' one run is made after the other, its clients shared by --workers processes; "

@@ -82,7 +82,7 @@ def train(
     if choice is not None:
         choice.check_data(task)
     out = Path(out)
-    check_engine(engine, None)
+    check_engine(engine, None, workers)
     check_counts(workers, None, checkpoint_every)
     callbacks = check_callbacks(callbacks)
     plan = make_plan(
