@@ -10,8 +10,8 @@ EngineOption = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="How clients are reached, with the same result to the bit: local, batched (all runs as one computation, for "
-        "small models) or flower (Flower's simulation); see 'farfield list engines'.",
+        help="How clients are reached, with the same result to the bit: local, batched (all runs as one computation, "
+        "for small models) or flower (Flower's simulation); see 'farfield list engines'.",
     ),
 ]
 Workers = Annotated[

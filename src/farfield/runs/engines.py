@@ -142,8 +142,8 @@ def check_engine(name: str, parallel: int | None, workers: int | None = None) ->
     engine = engine_named(name)
     if name == "batched" and workers is not None and workers > 1:
         raise PlanError(
-            f"on the engine 'batched' the clients of a run are trained together, not by workers; omit --workers {workers} "
-            "and give --parallel, the number of processes that share the runs"
+            f"on the engine 'batched' the clients of a run are trained together, not by workers; omit --workers "
+            f"{workers} and give --parallel, the number of processes that share the runs"
         )
     if parallel is not None and parallel > 1 and not engine.parallel:
         raise PlanError(
