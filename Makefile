@@ -58,7 +58,7 @@ docs: setup ## build the documentation, warnings are errors
 docs-examples: setup ## type the commands of the docs pages and run their longer examples
 	$(BIN)/python -m pytest -q -m long -n 2 tests/docs
 
-test-slow: setup ## the tests that take ten seconds or more each, which make test leaves out
+test-slow: setup ## the tests that take several seconds each, which make test leaves out
 	$(BIN)/python -m pytest -q -m slow
 
 battery: setup ## what every method must pass

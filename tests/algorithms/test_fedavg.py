@@ -63,6 +63,7 @@ def test_an_update_is_the_way_from_the_broadcast_model_and_the_loss_its_mean_ove
     assert set(reply.values) == {"update", "loss"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_local_training_is_torchs_own_on_the_clients_batches(optimizer: str) -> None:
     settings = {"lr": 0.05, "batch_size": 8, "local_epochs": 2, "weight_decay": 0.01, "optimizer": optimizer}

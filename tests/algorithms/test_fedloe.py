@@ -372,6 +372,7 @@ def test_one_logit_and_squared_error_work(name: str, kind: str) -> None:
     assert after.diagnostics["tuning_loss"] <= worst * after.diagnostics["tuning_loss_before"]
 
 
+@pytest.mark.slow
 def test_where_fish_has_no_minimum_the_heads_are_averaged_and_it_is_noted() -> None:
     values = [Domain(d.name, d.x, d.x[:, 0] - 0.5 * d.y) for d in domains(3)]
     _, after, _ = second_stage(fedloe("fedloe-fish", lam=5.0), values, SPEC.model_copy(update={"outputs": 1}))

@@ -45,6 +45,7 @@ def test_honest_sites_raise_no_doubt(honest: Served) -> None:
     assert [row["clients"] for row in honest.records.rounds()] == [4, 4, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("header", "message"),
     [

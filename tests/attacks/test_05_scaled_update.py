@@ -179,6 +179,7 @@ def test_in_a_deployment_the_bound_is_on_without_a_word_and_the_site_is_named(tm
     assert with_bound < without
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["fedavg", "fediir", "fediir+fedomg", "scaffold", "fedilc-inter-geo", "fedcir", "fedloe-irm"]
 )

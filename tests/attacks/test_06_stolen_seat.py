@@ -83,6 +83,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "LOOK", 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("thief", "key"), [(2, "birch"), (4, "dune")])
 def test_a_resumed_run_gives_a_seat_to_the_key_that_had_it(
     tmp_path: Path, federation: FederationFile, monkeypatch: pytest.MonkeyPatch, thief: int, key: str
@@ -125,6 +126,7 @@ def test_between_rounds_a_new_node_gets_the_seat_of_its_own_key_only(
     assert any(row["kind"] == "site-refused" and refused in row["message"] for row in rows), rows
 
 
+@pytest.mark.slow
 def test_without_keys_a_site_that_is_a_new_node_is_recognised(
     tmp_path: Path, federation: FederationFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,7 @@ def test_a_finished_deployment_that_lost_nothing_says_nothing_of_losses() -> Non
     assert len(loss_sentences(damaged, "x")) == 1
 
 
+@pytest.mark.slow
 def test_a_training_that_lost_a_client_says_so_when_it_ends_and_on_the_card(tmp_path: Path) -> None:
     methods = tmp_path / "killed.py"
     methods.write_text(METHODS)
@@ -190,6 +191,7 @@ def test_a_training_that_lost_a_client_says_so_when_it_ends_and_on_the_card(tmp_
     assert sentence in (tmp_path / "model" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_sweep_over_settings_that_lost_a_client_says_so_in_its_last_lines_and_exit_code(tmp_path: Path) -> None:
     (tmp_path / "killed.armed").touch()
     sweep = ["--workers", "2", "--sweep", "lr=0.05,0.1"]

@@ -47,6 +47,7 @@ def test_no_row_is_shown_where_the_operator_allows_none(hospitals: Path) -> None
     assert int(attack(strict, "few-units", questions=10).found.sum()) == 0
 
 
+@pytest.mark.slow
 def test_the_bound_and_the_last_look_each_stop_a_server_that_sticks_to_the_rounds(tmp_path: Path) -> None:
     found = {}
     for number, limits in enumerate(

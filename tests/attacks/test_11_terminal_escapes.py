@@ -59,6 +59,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_bench_and_its_report_show_hostile_names_and_obey_none(bench: Path) -> None:
     done = run("report", "runs", cwd=bench)
     assert done.returncode == 0, done.stderr
@@ -105,6 +106,7 @@ def test_what_a_browser_that_watches_is_sent_obeys_none(tmp_path: Path) -> None:
     assert SEEN in event["text"]
 
 
+@pytest.mark.slow
 def test_an_error_that_quotes_a_name_obeys_none_and_forges_no_line(tmp_path: Path) -> None:
     done = run(
         "bench",
@@ -127,6 +129,7 @@ def bench_file(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_terminal_with_live_progress_obeys_none(tmp_path: Path) -> None:
     """On a real terminal the console moves the cursor itself: only what the names say must not be obeyed."""
     arguments = ["bench", "--data", str(table(tmp_path)), "--label", "died", "--domain", "site", "-a", "fedavg"]

@@ -112,6 +112,7 @@ def check_resumes(whole: Path, stopped: Path, place: Path, name: str, every: boo
 FILES = ("checkpoint-000004.safetensors", "checkpoint-000002.safetensors", "rounds.jsonl", "target.sealed.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FILES, "events.jsonl"])
 def test_a_flipped_byte_in_a_record_resumes_to_the_same_model(
     whole: Path, stopped: Path, tmp_path: Path, name: str

@@ -78,6 +78,7 @@ def bomb(size: int) -> str:
     return "b64:" + base64.b64encode(data).decode()
 
 
+@pytest.mark.slow
 def test_a_sealed_row_that_unpacks_to_gigabytes_is_passed_over(tmp_path: Path) -> None:
     append_sealed(tmp_path, 1, {"accuracy": 0.5, "site": {"rows": 3}})
     text = bomb(1 << 30)
@@ -129,6 +130,7 @@ def png_of(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
+@pytest.mark.slow
 def test_a_picture_of_170_megapixels_is_refused_before_it_is_decoded() -> None:
     data = png_of(13_100, 13_000)
     assert len(data) < 1_000_000
@@ -446,6 +448,7 @@ def test_a_site_of_another_shape_is_left_out_of_the_page(bench: Path, tmp_path: 
         write_report(sweep, tmp_path / "report.html")
 
 
+@pytest.mark.slow
 def test_the_command_says_one_sentence_and_ends_with_2(bench: Path, tmp_path: Path) -> None:
     folder = tmp_path / "b"
     shutil.copytree(bench, folder)

@@ -209,7 +209,7 @@ def test_list_and_show_say_what_there_is(farfield: Command) -> None:
     assert algorithms["fedadam"]["composable"] == "client, server"
     assert algorithms["erm"]["composable"] == "no"
     engines = json.loads(farfield("list", "engines", "--json").out)
-    assert [engine["name"] for engine in engines] == ["local", "flower"]
+    assert [engine["name"] for engine in engines] == ["local", "batched", "flower"]
     assert engines[0]["available"] is True
     tasks = {t["name"]: t for t in json.loads(farfield("list", "tasks", "--json").out)}
     assert tasks["rotated-digits"]["domains"] == ["0", "15", "30", "45", "60", "75"]
@@ -244,6 +244,7 @@ def test_train_then_predict_labels_digits_it_has_not_seen_as_raw_pixels(farfield
     assert [r["label"] for r in written] == [r["label"] for r in rows[:5]]
 
 
+@pytest.mark.slow
 def test_train_resumed_after_a_kill_keeps_the_same_model(farfield: Command) -> None:
     whole = ["train", "rotated-digits", "-a", "scaffold", "--rounds", "8", "--checkpoint-every", "2"]
     assert farfield(*whole, "--out", "whole").code == 0

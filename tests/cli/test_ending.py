@@ -20,6 +20,7 @@ from farfield.deployment.credentials.create import make_authority, make_node_key
 from farfield.deployment.flower.processes import free_port
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_site_that_waits_for_its_server_can_be_stopped(tmp_path: Path, number: int, code: int) -> None:
     make_authority(tmp_path / "certs", 2)
@@ -41,6 +42,7 @@ def test_a_site_that_waits_for_its_server_can_be_stopped(tmp_path: Path, number:
     assert "this site has left; the same command joins again" in log.read_text()
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     """A process that ignores the request to end holds the command for seconds; the second signal does not wait."""
     script = (

@@ -34,6 +34,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_bench_on_cached_features_runs_and_records_what_they_are(
     farfield: Callable[..., Any], data: Path, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_augmentation_can_be_switched_off_and_one_or_two_processes_agree(
     assert hashes[0] != hashes[2]
 
 
+@pytest.mark.slow
 def test_a_backbone_trains_from_a_local_file(farfield: Callable[..., Any], data: Path, tmp_path: Path) -> None:
     ran = farfield(
         "train", "pacs", "--image-size", "32", "--rounds", "1", "--out", "model", "--set", "local_steps=1",

@@ -97,6 +97,7 @@ def test_frozen_features_are_computed_as_in_training(farfield: Command, frozen: 
     assert f"are not in this folder: resnet18.pth, sha256 {digest}" in card
 
 
+@pytest.mark.slow
 def test_weights_that_are_absent_or_others_are_refused(farfield: Command, frozen: None, data: Path) -> None:
     save_weights(data, seed=1)
     ran = farfield("predict", "model", "sites", "--to", "out.csv")
@@ -146,6 +147,7 @@ def test_files_go_by_their_path_in_the_folder_of_all(
     assert absolute.out == ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pixels", "frozen"])
 def test_broken_files_are_named_in_one_sentence_and_nothing_is_written(
     farfield: Command, kind: str, request: pytest.FixtureRequest

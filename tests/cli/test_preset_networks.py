@@ -96,6 +96,7 @@ def test_a_users_image_size_wins_over_the_presets_and_only_that_size_is_decoded(
     assert set(sizes) == {"16"}
 
 
+@pytest.mark.slow
 def test_a_preset_on_cached_features_has_the_model_of_the_features_and_says_so(
     farfield: Callable[..., Any], data: Path, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def test_the_epsilon_of_a_noise_multiplier_is_that_of_the_closed_form() -> None:
     assert "not covered: who takes part" in told
 
 
+@pytest.mark.slow
 def test_the_noise_multiplier_that_is_printed_suffices() -> None:
     told = answer("--level", "client", "--epsilon", "2", "--rounds", "10", "-a", "fediir")
     noise = number_after(told, "noise multiplier ")
@@ -43,6 +44,7 @@ def test_rows_and_batches_decide_the_rate() -> None:
     assert "3 rounds of 10 steps, each row drawn with probability 0.1" in told
 
 
+@pytest.mark.slow
 def test_a_delta_that_is_too_large_for_the_rows_is_a_warning() -> None:
     few = ["--noise", "2", "--rounds", "1", "--delta", "1e-3"]
     assert "warning: delta = 0.001 is not far below 1 / 100 rows" in answer(*few, "--rows", "100")

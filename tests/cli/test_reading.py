@@ -121,6 +121,7 @@ def test_predict_counts_rows_from_one_as_the_notes_do(farfield: Command, table: 
     assert "counted from 1" in " ".join(farfield("predict", "--help").out.split())
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_taken_names_the_ways_out(farfield: Command, table: list[str]) -> None:
     farfield("bench", *table, *SMALL, "--quiet")
     again = " ".join(farfield("bench", *table, *SMALL).err.split())

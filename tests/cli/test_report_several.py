@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import farfield as ff
 from tests.cli.conftest import Ran
 from tests.toy import task
 
 
+@pytest.mark.slow
 def test_two_benches_make_one_page_and_leave_their_own_alone(farfield: Callable[..., Ran], tmp_path: Path) -> None:
     for name in ("fedprox", "fedsgd"):
         ff.bench(task(3), ["fedavg", name], seeds=1, rounds=2, out=tmp_path / name)

@@ -21,6 +21,7 @@ def found_in(name: str) -> Diagnosis:
     return diagnose(MADE[name][0](0), quick=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_the_alarms_that_should_ring_do_and_no_other(name: str) -> None:
     expected, found = MADE[name][1], found_in(name)
@@ -28,6 +29,7 @@ def test_the_alarms_that_should_ring_do_and_no_other(name: str) -> None:
     assert [finding.kind for finding in found.results] == list(KINDS)
 
 
+@pytest.mark.slow
 def test_alike_domains_of_few_rows_and_many_columns_ring_nothing() -> None:
     # More columns than a small domain can support: heads overfit, and chance must know it.
     for seed in range(2):
@@ -162,6 +164,7 @@ def test_gaps_are_filled_by_the_tasks_own_preparation_and_a_gap_of_one_site_is_a
     assert leak.value == pytest.approx(1 - known.mean() / 2)  # ties count half
 
 
+@pytest.mark.slow
 def test_many_domains_are_bounded_and_the_diagnosis_says_so() -> None:
     draw = np.random.default_rng(0)
     parts = {f"site-{n:03}": domain(draw, 10 + n % 2) for n in range(170)}

@@ -95,6 +95,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     assert len({row["model_sha256"] for row in second}) == 3
 
 
+@pytest.mark.slow
 def test_the_class_is_enough_from_python(tmp_path: Path) -> None:
     _saved(tmp_path, _methods())
     (script,) = [b for b in BLOCK.findall((ROOT / "docs" / "add-a-method.md").read_text()) if "ff.bench" in b]
@@ -104,6 +105,7 @@ def test_the_class_is_enough_from_python(tmp_path: Path) -> None:
     assert ended.stdout.splitlines()[-1:] == [rows], ended.stderr
 
 
+@pytest.mark.slow
 def test_the_mutants_of_both_methods_are_noticed(tmp_path: Path) -> None:
     files = _saved(tmp_path, _methods())
     script = (

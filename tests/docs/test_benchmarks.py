@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.slow
 def test_benchmarks_find_all_that_they_import() -> None:
     """In one process of their own: each of them imports torch, and they change the path that modules are found by."""
     code = (

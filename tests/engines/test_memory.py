@@ -45,6 +45,7 @@ def counted(*kinds: type) -> int:
     return sum(1 for o in gc.get_objects() if type(o) in kinds)
 
 
+@pytest.mark.slow
 def test_only_clients_that_took_part_are_remembered() -> None:
     objects, tensors = counted(Client, Rows, Shard), counted(torch.Tensor)
     fed = run(10_000)

@@ -46,6 +46,7 @@ def trained(name: str, spec: ModelSpec, chosen: list[Domain], workers: int) -> t
         return state, fed.states, fed.traffic.local_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "spec", "chosen"),
     [
@@ -217,6 +218,7 @@ class Sleeper(FedAvg):
         return {"number": client.round}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 1.8), (2, 600.0)])
 def test_a_client_that_misses_the_deadline_is_dropped_for_that_round(workers: int, seconds: float) -> None:
     algorithm = Sleeper(seconds)
@@ -258,6 +260,7 @@ def test_workers_end_when_the_program_fails_in_the_middle() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_workers_end_by_themselves_when_their_parent_is_killed() -> None:
     script = (
         "import multiprocessing, time\n"

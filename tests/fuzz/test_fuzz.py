@@ -76,6 +76,7 @@ ROWS = st.dictionaries(st.text().filter(lambda name: name != "check"), VALUES, m
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @QUICK
 @given(rows=st.lists(ROWS, max_size=4))
 def test_rows_are_read_as_they_were_written(tmp_path: Path, rows: list[dict[str, Any]]) -> None:

@@ -68,6 +68,7 @@ def independent(of: HeadMixture, phi: np.ndarray) -> float:
 OBJECTIVES = {"none": 0.0, "irm": 2.0, "rex": 2.0, "rex-within": 0.3, "fish": 0.05}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classes", "binary", "values"])
 @pytest.mark.parametrize("penalty", OBJECTIVES)
 @pytest.mark.parametrize("seed", [0, 1])

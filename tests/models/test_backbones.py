@@ -254,6 +254,7 @@ def test_a_pinned_model_needs_the_same_bytes(data: Path, resnet18: ResNet) -> No
     build_model(pinned, seed=0)
 
 
+@pytest.mark.slow
 def test_a_trained_model_is_used_without_the_weights_it_started_from(tmp_path: Path, data: Path) -> None:
     torch.save(ResNet(18).state_dict(), data / "weights" / "resnet18.pth")
     out = train(

@@ -19,6 +19,7 @@ from tests.privacy.references import (
 pytest.importorskip("dp_accounting")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "times"), [(0.5, 1), (1.0, 1), (1.0, 10), (4.0, 10), (4.0, 300), (20.0, 300)])
 @pytest.mark.parametrize("delta", [1e-5, 1e-8])
 def test_composed_gaussians_cost_what_the_analytic_gaussian_says(noise: float, times: int, delta: float) -> None:
@@ -27,6 +28,7 @@ def test_composed_gaussians_cost_what_the_analytic_gaussian_says(noise: float, t
     assert exact * (1 - 1e-6) <= found <= exact + max(1e-3, 1e-3 * exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "times"), [(1.0, 10), (6.0, 100), (8.5, 200)])
 def test_epsilon_lies_below_the_renyi_bound_and_not_far_below(noise: float, times: int) -> None:
     found = epsilon_of({Release(noise, 1.0, 1): times}, 1e-5)
@@ -34,6 +36,7 @@ def test_epsilon_lies_below_the_renyi_bound_and_not_far_below(noise: float, time
     assert 0.75 * bound < found < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.7, 1.0, 3.0])
 @pytest.mark.parametrize("rate", [0.01, 0.2, 0.9])
 def test_one_sampled_gaussian_costs_what_the_closed_form_says(noise: float, rate: float) -> None:
@@ -42,6 +45,7 @@ def test_one_sampled_gaussian_costs_what_the_closed_form_says(noise: float, rate
     assert exact - 1e-6 <= found <= exact + 2e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "rate", "times"), [(1.0, 0.1, 100), (2.0, 0.5, 60), (1.0, 0.02, 1000)])
 def test_many_sampled_gaussians_cost_what_a_convolution_says(noise: float, rate: float, times: int) -> None:
     exact = epsilon_from(lambda e: composed_delta(e, noise, rate, times), 1e-5)
@@ -89,6 +93,7 @@ def test_an_epsilon_that_is_none_is_refused() -> None:
         noise_for(0.0, 1e-5, lambda noise: {Release(noise, 1.0, 1): 1})
 
 
+@pytest.mark.slow
 def test_the_largest_of_many_clients_is_bounded_from_above() -> None:
     rows = range(40, 40 + 8 * (MOST_DIFFERENT + 3), 8)
     clients = [{Release(5.0, 16 / n, -(-n // 16)): 10} for n in rows]

@@ -67,6 +67,7 @@ def test_the_macro_interval_of_two_classes_is_delongs_up_to_the_small_sample_fac
     assert found == pytest.approx(auroc_interval(log_odds[events], log_odds[~events]), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_macro_auroc_is_sklearns_and_its_interval_agrees_with_a_bootstrap() -> None:
     rng = np.random.default_rng(2)
     truth = rng.integers(0, 3, 300)

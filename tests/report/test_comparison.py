@@ -32,6 +32,7 @@ def of(folder: Path, *names: str, baseline: str | None = None) -> ff.BenchResult
     return ff.BenchResult(compared([collect(folder / name, "test") for name in names], baseline))
 
 
+@pytest.mark.slow
 def test_differences_are_those_of_one_bench_with_all_methods(folder: Path, tmp_path: Path) -> None:
     together = ff.bench(task(4), ["fedavg", "fedprox", "fedsgd"], seeds=[0, 1], out=tmp_path / "b", **OPTIONS)
     apart = of(folder, "one", "two")

@@ -17,6 +17,7 @@ def run(folder: Path, **options: object) -> ff.BenchResult:
     return ff.bench(task(), algorithms="fedavg", seeds=1, rounds=2, parallel=1, out=folder, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_diagnosis_is_written_when_asked_for_and_changes_no_result(tmp_path: Path) -> None:
     with_it = run(tmp_path / "with", diagnose=True)
     without = run(tmp_path / "without")

@@ -97,6 +97,7 @@ run_job(plan, problem, Job("slow-for-a-test", "c", 0), Path(sys.argv[1]) / "run"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends orphans on Linux only")
 def test_workers_of_a_killed_run_do_not_hold_its_folder(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
@@ -141,6 +142,7 @@ def test_names_with_dots_slashes_and_markup_pass_through_a_whole_bench(tmp_path:
     assert "Paulo <script>" not in result.report().read_text()
 
 
+@pytest.mark.slow
 def test_a_method_that_failed_somewhere_gets_no_verdict_from_its_survivors(tmp_path: Path) -> None:
     result = bench(task(4), ["fedavg", "fedprox"], seeds=2, rounds=2, out=tmp_path / "b", settings={"fedprox.mu": 50.0})
     lines = {line.algorithm: line for line in result.results().lines}

@@ -55,6 +55,7 @@ def test_resume_alone_keeps_the_plan_that_is_there(there: Path) -> None:
     assert (there / "bench.toml").read_bytes() == plan
 
 
+@pytest.mark.slow
 def test_methods_seeds_and_domains_are_added_and_runs_that_are_there_stay(there: Path, tmp_path: Path) -> None:
     before, told = content(there), []
     grown = ff.bench(task(4), ["fedsgd"], held_out=["c"], seeds=[4], out=there, resume=True, tell=told.append)
@@ -68,6 +69,7 @@ def test_methods_seeds_and_domains_are_added_and_runs_that_are_there_stay(there:
     assert not [note for note in grown.sweep.plan["notes"] if "FedAvg is not in this bench" in note]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [5, 6])
 def test_more_rounds_end_in_the_bits_of_a_longer_run(tmp_path: Path, rounds: int) -> None:
     """Round 3 was evaluated as the last one, which a longer run would not do: that evaluation goes."""

@@ -53,11 +53,13 @@ def test_one_shot_averaging_lands_on_equation_28(tmp_path: Path) -> None:
     assert weights.tolist() == pytest.approx(ONE_SHOT, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_averaging_after_every_step_lands_on_the_pooled_solution(tmp_path: Path) -> None:
     weights = trained(tmp_path, "fedavg", rounds=1000, local_epochs=1, lr=0.05)
     assert weights.tolist() == pytest.approx(ERM, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_one_shot_averaging_is_nearer_to_the_invariant_solution_as_theorem_3_3_says(tmp_path: Path) -> None:
     invariant = torch.tensor([1.0, 2.0, 0.0, 0.0])
     erm = trained(tmp_path / "erm", "erm", rounds=1, local_epochs=1000, lr=0.05)
@@ -66,6 +68,7 @@ def test_one_shot_averaging_is_nearer_to_the_invariant_solution_as_theorem_3_3_s
     assert float(one_shot[:2].norm() / one_shot[2:].norm()) > float(erm[:2].norm() / erm[2:].norm())
 
 
+@pytest.mark.slow
 def test_yet_its_risk_on_the_noisiest_domain_is_higher_and_the_measured_one_is_the_closed_form(tmp_path: Path) -> None:
     """Corollary 3.4 of the paper does not hold for every test noise; here σ2² = 9 and pooling wins."""
     risks = {}

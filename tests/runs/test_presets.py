@@ -46,6 +46,7 @@ def digits() -> Task:
     return replace(task, domains=tuple(replace(d, validation=torch.arange(0, len(d), 10)) for d in task.domains))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_preset_makes_a_plan_in_which_each_of_its_settings_arrives(name: str) -> None:
     preset = load(name)
@@ -141,6 +142,7 @@ def test_a_preset_resolves_to_the_papers_network(name: str, data: Path) -> None:
     assert chosen.settings.get("augment", "none") == network.augment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "widths", "classes"), [("fediir/pacs", (512, 256), 2), ("fediir/office-home", (2048, 1024), 2)]
 )
@@ -282,6 +284,7 @@ FROM_THE_PAPERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("preset", "method", "field", "value"), FROM_THE_PAPERS)
 def test_a_preset_says_what_the_paper_says(preset: str, method: str, field: str, value: object) -> None:
     plan = plan_on_digits(preset)
@@ -306,6 +309,7 @@ PUBLISHED = {
 AS_THE_PAPER = {"fedavg", "fedsgd", "fedprox", "fedcir", "fedcir-reg", "fedcir-align"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_preset_computes_what_the_published_code_computes(name: str) -> None:
     preset, plan = load(name), plan_on_digits(name)
@@ -323,6 +327,7 @@ def test_every_preset_computes_what_the_published_code_computes(name: str) -> No
         assert plan.settings["fedomg"]["weighting"] == ("samples" if unseen else "uniform")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_no_preset_sets_what_has_no_effect(name: str) -> None:
     """In at least one of its methods a setting must do something."""

@@ -34,6 +34,7 @@ def run(folder: Path, algorithm: str = "fedavg", rounds: int = 4, **settings: An
     return run_job(plan, toy, Job(algorithm, "c", 0), folder, checkpoint_every=2)
 
 
+@pytest.mark.slow
 def test_a_result_has_the_largest_epsilon_over_its_clients(tmp_path: Path) -> None:
     privacy = run(tmp_path)["privacy"]
     algorithm = build("fedavg", RECORD)
@@ -107,6 +108,7 @@ def test_clients_are_written_down_before_they_are_asked(tmp_path: Path, monkeypa
     assert seen == [1, 2, 3], "three rounds were tried, each was counted first"
 
 
+@pytest.mark.slow
 def test_nothing_of_validation_is_recorded_and_the_last_round_is_the_result(tmp_path: Path) -> None:
     import farfield as ff
 
@@ -131,6 +133,7 @@ def test_nothing_of_validation_is_recorded_and_the_last_round_is_the_result(tmp_
     assert "at δ = 1e-05 for each client" in page
 
 
+@pytest.mark.slow
 def test_a_card_tells_epsilon_and_what_it_leaves_out(tmp_path: Path) -> None:
     import farfield as ff
 

@@ -45,6 +45,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return bench(tmp_path_factory.mktemp("local") / "out", "local", parallel=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_the_records_are_those_of_the_local_engine(tmp_path: Path, alone: dict[str, Any], parallel: int) -> None:
     assert bench(tmp_path / "out", "batched", parallel=parallel) == alone
@@ -56,6 +57,7 @@ def test_a_run_is_the_same_without_the_others(tmp_path: Path, alone: dict[str, A
         assert found == alone[name]
 
 
+@pytest.mark.slow
 def test_an_interrupted_bench_goes_on_to_the_same_bits(tmp_path: Path, alone: dict[str, Any]) -> None:
     rounds = 0
 

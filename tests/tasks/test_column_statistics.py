@@ -48,6 +48,7 @@ domain_rows = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(domain_rows, min_size=1, max_size=5), st.randoms())
 def test_merged_statistics_are_those_of_the_joined_rows(domains: list[Rows], order: Any) -> None:

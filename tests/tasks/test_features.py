@@ -104,6 +104,7 @@ def test_a_network_that_folding_would_change_is_left_as_it_is() -> None:
     assert features._folded(network) is network
 
 
+@pytest.mark.slow
 def test_the_second_time_nothing_is_computed_and_other_weights_make_new_features(
     tmp_path: Path, data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def enlarged(images: np.ndarray, size: int) -> torch.Tensor:
     return torch.from_numpy((weights @ images @ weights.T).astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "dtype"), [(1, "float32"), (1, "uint8"), (3, "float32"), (3, "uint8")])
 def test_images_that_are_tensors_have_the_backbones_features_too(channels: int, dtype: str) -> None:
     raw = np.random.default_rng(0).integers(0, 256, (20, channels, 8, 8)).astype(np.uint8)

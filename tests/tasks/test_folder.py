@@ -328,6 +328,7 @@ load_folder(Path(sys.argv[1]), size=16)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_no_array_and_the_next_one_clears_up(tmp_path: Path, cache: Path) -> None:
     root = make_folder(tmp_path / "sites", {d: {"cat": 400, "dog": 400} for d in "ab"})
     build = subprocess.Popen([sys.executable, "-c", BUILD, str(root)], env=dict(os.environ))

@@ -45,6 +45,7 @@ def history(uri: str, run: Any, metric: str) -> list[tuple[int, float]]:
     return sorted((m.step, m.value) for m in found)
 
 
+@pytest.mark.slow
 def test_each_run_has_its_rounds_settings_and_held_out_figures_under_one_parent(tmp_path: Path, uri: str) -> None:
     result = small_bench(tmp_path / "b", MLflow(uri))
     runs = runs_in(uri)

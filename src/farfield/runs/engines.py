@@ -20,6 +20,7 @@ from farfield.federation.engines.batched.engine import BatchedFederation, Serve
 from farfield.federation.engines.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import Model
+from farfield.report.formats import listed
 from farfield.runs.plan import Job, Plan
 from farfield.runs.run_data import RunData
 from farfield.runs.settings import PlanError
@@ -127,7 +128,7 @@ def engine_named(name: str) -> EngineEntry:
     """Return the engine of that name, which is installed; raise a sentence otherwise."""
     if name not in ENGINES:
         near = difflib.get_close_matches(name, ENGINES, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are {' and '.join(ENGINES)}"
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {listed(list(ENGINES))}"
         raise PlanError(f"there is no engine '{name}'; {hint}")
     engine = ENGINES[name]
     if not engine.available:

@@ -200,6 +200,7 @@ def test_many_processes_that_append_at_once_make_one_chain(tmp_path: Path) -> No
         assert mine == list(range(25))
 
 
+@pytest.mark.slow
 def test_writers_that_are_killed_at_random_leave_a_chain_that_holds(tmp_path: Path) -> None:
     chance = random.Random(7)
     script = (

@@ -170,6 +170,7 @@ def test_a_site_that_only_evaluates_sends_its_schema_and_metrics() -> None:
     assert "evaluation once a round, at most 20 rounds; the same answer again" in printed(made)
 
 
+@pytest.mark.slow
 def test_the_settings_are_printed_for_every_site_that_trains() -> None:
     """Private training withholds validation figures, so 'train' is its only phase."""
     pytest.importorskip("dp_accounting")

@@ -242,6 +242,7 @@ def test_the_last_site_that_trains_cannot_be_removed(tmp_path: Path, five_rounds
     assert [row["clients"] for row in rows_of(out, "rounds.jsonl")] == [3, 3, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_seat_is_taken_by_the_node_that_the_operator_has_registered_for_it_and_no_other(
     tmp_path: Path, five_rounds: FederationFile, out: Path
 ) -> None:

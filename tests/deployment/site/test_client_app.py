@@ -85,7 +85,7 @@ def test_a_message_is_of_one_run_alone(tmp_path: Path, federation: FederationFil
     made, _ = together(sites)
     given = assignment(sites, made)
     reply, _ = send(sites, given, run="other")
-    assert readable(str(reply["problem"])) == "this run began with another assignment at this site"
+    assert readable(str(reply["problem"])) == "the message is of one run, and asks for the state of another"
 
 
 def test_one_message_is_answered_at_a_time(tmp_path: Path, federation: FederationFile) -> None:

@@ -18,6 +18,7 @@ COMPOSED = ["fedprox+fedadam", "fedloe-irm+fedomg", "scaffold+fedavgm", "fedavg+
 FEDERATED = [name for name in names() if not method(name).pooled and method(name).one_model]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SHORT)
 def test_a_method_passes_the_guard(tmp_path: Path, algorithm: str) -> None:
     hospitals = Hospitals(tmp_path, algorithm, rounds=4)
@@ -37,6 +38,7 @@ class Killed(Exception):
     """The server's process is gone."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fediir", "scaffold"])
 def test_a_killed_server_goes_on_to_the_same_bits_and_is_refused_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str

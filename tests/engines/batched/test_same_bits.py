@@ -57,6 +57,7 @@ def same(algorithm: FedAvg, spec: ModelSpec, chosen: Sequence[Domain], rounds: i
     assert stacked == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_method(name: str) -> None:
     same(build(name, {"batch_size": 8}, rounds=6), SPEC, sites())
@@ -78,6 +79,7 @@ def test_models(name: str, spec: ModelSpec) -> None:
     same(build(name, {"batch_size": 8}), spec, sites(spec.outputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -101,6 +103,7 @@ def test_a_regression() -> None:
     same(build("fedavg", {"batch_size": 8}), BINARY, sites(real=True))
 
 
+@pytest.mark.slow
 def test_thirty_rounds_of_many_small_steps() -> None:
     same(build("scaffold", {"batch_size": 4, "local_epochs": 2}), SPEC, sites(), rounds=30)
 

@@ -54,6 +54,7 @@ def test_every_subset_may_leave_at_every_stage(count: int) -> None:
     assert sum(outcomes) == possible[count]
 
 
+@pytest.mark.slow
 def test_three_sites_may_leave_each_at_another_stage() -> None:
     for stages in itertools.product(STAGES, repeat=3):
         leave = dict(zip(names(3), stages, strict=True)) | {f"more-{number}": STAYS for number in range(4)}

@@ -112,6 +112,7 @@ def test_the_page_has_a_panel_per_value_with_error_bars_and_needs_no_network(swe
     assert titles[0].startswith(f"fedprox, 4: {100 * line['mean']:.4g}")
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_killed_goes_on_to_the_same_rows_and_can_be_given_more_values(tmp_path: Path) -> None:
     def run(**options: Any) -> ff.SweepResult:
         given = {"over": {"rounds": [1, 2]}, "out": tmp_path / "s", **OPTIONS, **options}

@@ -130,6 +130,7 @@ def test_a_tuning_that_was_killed_goes_on_to_the_same_trials_and_settings(tmp_pa
     assert len(trials(tmp_path / "whole")) == 22
 
 
+@pytest.mark.slow
 def test_several_runs_at_once_make_the_same_trials(tmp_path: Path) -> None:
     bench(tmp_path / "one")
     bench(tmp_path / "two", parallel=2)
