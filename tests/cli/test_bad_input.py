@@ -33,7 +33,10 @@ MISTAKES = {
     "a quorum over one": (["bench", "rotated-digits", "--quorum", "2"], "quorum"),
     "no workers": (["bench", "rotated-digits", "--workers", "0"], "workers must be at least 1"),
     "an engine that does not exist": (["bench", "rotated-digits", "--engine", "spark"], "no engine 'spark'; there are"),
-    "an engine that is not there yet": (["bench", "rotated-digits", "--engine", "vectorized"], "local, batched and flower"),
+    "an engine that is not there yet": (
+        ["bench", "rotated-digits", "--engine", "vectorized"],
+        "local, batched and flower",
+    ),
     "a training on no engine": (["train", "rotated-digits", "--engine", "rayy", "--out", "m"], "no engine 'rayy'"),
     "a composition without a server half": (["bench", "rotated-digits", "-a", "fedavg+fedprox"], "no server half"),
     "a composition on a reference": (["bench", "rotated-digits", "-a", "erm+fedadam"], "pools the data"),

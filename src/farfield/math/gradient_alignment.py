@@ -80,11 +80,11 @@ class AlignedHead:
         """The mean cross-entropy, the probabilities, and the errors P − Y."""
         if logits.shape[-1] == 1:
             truth = targets.to(logits.dtype).unsqueeze(-1)
-            risk, function = (
-                (mean_of_logits, sigmoid) if self._stacked else (binary_cross_entropy_with_logits, torch.sigmoid)
-            )
-            probabilities = function(logits)
-            return risk(logits.squeeze(-1), truth.squeeze(-1)), probabilities, probabilities - truth
+            if self._stacked:
+                risk, probabilities = mean_of_logits(logits.squeeze(-1), truth.squeeze(-1)), sigmoid(logits)
+            else:
+                risk, probabilities = binary_cross_entropy_with_logits(logits, truth), logits.sigmoid()
+            return risk, probabilities, probabilities - truth
         if self._stacked:
             rows = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
             risk = mean_of_classes(rows.view(targets.shape))
