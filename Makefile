@@ -126,7 +126,7 @@ deployment: setup ## the long proofs of farfield server and client: real SuperLi
 	$(BIN)/python -m pytest -q -m long -n 0 tests/deployment
 
 deployment-short: setup ## some of them, for every change: same bytes, a killed server, strangers, the walk-through of the docs
-	$(BIN)/python -m pytest -q -m long -n 0 tests/deployment -k "one_machine and scaffold or killed_server and scaffold and not secure or nobody or walk"
+	$(BIN)/python -m pytest -q -m long -n 0 tests/deployment -k "one_machine and scaffold and not secure or killed_server and scaffold and not secure or nobody or walk"
 
 watch: setup ## the long proofs of farfield watch: a bench and its view are killed and started again under an open page
 	$(BIN)/python -m pytest -q -m long -n 0 tests/watch
