@@ -326,7 +326,6 @@ def test_messages_over_flowers_grid_give_the_same_bits(name: str) -> None:
     assert hash_states(algorithm.models(state)) == hash_states(algorithm.models(local))
 
 
-@pytest.mark.slow
 @training_methods
 def test_a_run_that_stops_and_resumes_ends_in_the_same_bits(name: str, tmp_path: Any) -> None:
     problem = task(1 + max(2, fewest_clients(name)))

@@ -109,7 +109,6 @@ def test_every_aspect_has_a_toy_task() -> None:
     assert {aspect.name for aspect in fields(Supports)} == {*CASES, "clients", "rounds"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", single())
 def test_what_is_declared_as_supported_trains_and_the_rest_is_refused_with_the_declared_reason(name: str) -> None:
     supports = method(name).supports

@@ -25,7 +25,6 @@ def test_the_server_half_brings_a_worked_example_of_a_composition(name: str) -> 
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("example", worked_examples(), ids=str)
 def test_the_method_agrees_with_its_worked_example(example: WorkedExample) -> None:
     off = difference(example, built(example))
