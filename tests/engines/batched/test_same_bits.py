@@ -12,6 +12,7 @@ import torch
 from farfield.algorithms import FedAvg, build, names
 from farfield.federation.client import Client
 from farfield.federation.engine import Engine
+from farfield.federation.engines.batched import requests
 from farfield.federation.engines.batched.engine import BatchedFederation
 from farfield.federation.engines.batched.planned_client import RowPool
 from farfield.federation.engines.batched.requests import Request, serve, why_alone
@@ -99,6 +100,21 @@ def test_settings(name: str, settings: dict[str, Any]) -> None:
     same(build(name, {"batch_size": 8, **settings}), SPEC, sites())
 
 
+@pytest.mark.parametrize("outputs", [3, 1])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedprox", "scaffold", "fediir", "local-only", "erm", "fedsgd", "fedilc-geometric"]
+)
+def test_the_stack_itself_is_what_answers(name: str, outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack that fails is run client by client, with the same bits: nothing else would show it."""
+
+    def alone(*_: Any) -> Outcome:
+        raise AssertionError("a client was run alone")
+
+    monkeypatch.setattr(requests, "run_phase", alone)
+    spec = SPEC if outputs == 3 else BINARY
+    assert run(BatchedFederation, build(name, {"batch_size": 8}), spec, sites(outputs), 2)
+
+
 def test_a_regression() -> None:
     same(build("fedavg", {"batch_size": 8}), BINARY, sites(real=True))
 
@@ -106,10 +122,6 @@ def test_a_regression() -> None:
 @pytest.mark.slow
 def test_thirty_rounds_of_many_small_steps() -> None:
     same(build("scaffold", {"batch_size": 4, "local_epochs": 2}), SPEC, sites(), rounds=30)
-
-
-class Asked(Exception):
-    pass
 
 
 def requests_of(names: Sequence[str], settings: Sequence[dict[str, Any]]) -> list[Request]:
@@ -146,18 +158,18 @@ def test_a_run_does_not_depend_on_what_is_served_with_it() -> None:
     settings[1] |= {"mu": 0.3}
     settings[3] |= {"momentum": 0.9}
     settings[6] |= {"optimizer": "adam", "lr": 0.01, "local_epochs": 2}
-    requests = requests_of(methods, settings)
-    together = [told(outcomes) for outcomes in serve(requests, RowPool())]
-    for number, request in enumerate(requests):
+    asked = requests_of(methods, settings)
+    together = [told(outcomes) for outcomes in serve(asked, RowPool())]
+    for number, request in enumerate(asked):
         assert told(serve([request], RowPool())[0]) == together[number]
-    backwards = serve(requests[::-1], RowPool())[::-1]
+    backwards = serve(asked[::-1], RowPool())[::-1]
     assert [told(outcomes) for outcomes in backwards] == together
 
 
 def test_a_client_that_fails_costs_nobody_else_anything() -> None:
-    requests = requests_of(["fedavg", "fedavg"], [{"batch_size": 8}, {"batch_size": 8, "lr": 0.2}])
-    alone = told(serve([requests[1]], RowPool())[0])
-    make = requests[0].client
+    asked = requests_of(["fedavg", "fedavg"], [{"batch_size": 8}, {"batch_size": 8, "lr": 0.2}])
+    alone = told(serve([asked[1]], RowPool())[0])
+    make = asked[0].client
 
     def failing(number: int) -> Client:
         client = make(number)
@@ -165,8 +177,8 @@ def test_a_client_that_fails_costs_nobody_else_anything() -> None:
             client.training.parts()[0][0].x[:] = float("nan")
         return client
 
-    broken = replace(requests[0], client=failing)
-    first, second = serve([broken, requests[1]], RowPool())
+    broken = replace(asked[0], client=failing)
+    first, second = serve([broken, asked[1]], RowPool())
     assert {o.client: o.problem for o in first}[1] == "'update' is not finite"
     assert [o.problem for o in first if o.client != 1] == [None] * 4
     assert told(second) == alone
