@@ -42,6 +42,7 @@ from farfield.algorithms.fedilc_final_layer import (
     take_moments,
     weight_and_bias,
 )
+from farfield.algorithms.full_gradients import full_gradients
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
@@ -57,7 +58,7 @@ from farfield.math import (
     weighted_geometric_mean,
     without_rounding_noise,
 )
-from farfield.models import Model, Stack, stacked_values, task_loss
+from farfield.models import Model, Stack, task_loss
 
 #: Why the weights of clients have no effect.
 SAME_WEIGHT = "the geometric mean gives all clients the same weight"
@@ -142,20 +143,10 @@ class FedILC(FedAvg):
 
     @stacked_form("gradient", rows="training")
     def gradient_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
-        gradient, totals = torch.zeros_like(model.vector), [0.0] * len(clients)
-        weights = stacked_values([self.class_weights(client, model.as_model) for client in clients])
-        model.train()
-        for where, (x, y) in read():
-            part, own = model.part(where), None if weights is None else weights[where]
-            loss = task_loss(part(x), y, class_weights=own) * (y.shape[1] / clients[where.start].samples)
-            part.backward(loss)
-            gradient[where] += part.gradient
-            for number, value in enumerate(loss.tolist(), where.start):
-                totals[number] += value
-        for client in clients:
-            client.steps += 1
-            client.examples += client.samples
-        return [{"gradient": own, "loss": total} for own, total in zip(gradient, totals, strict=True)]
+        weights = [self.class_weights(client, model.as_model) for client in clients]
+        return full_gradients(
+            clients, model, read, weights, lambda part, batch, own: task_loss(part(batch.x), batch.y, class_weights=own)
+        )
 
     def settle(self, model: Model, gradients: Tensor) -> Tensor:
         """Gradients as a geometric mean may see them: rounding noise of what GroupNorm makes zero has no sign."""

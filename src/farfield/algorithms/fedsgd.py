@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from farfield.algorithms.fedavg import FedAvg
+from farfield.algorithms.full_gradients import full_gradients
 from farfield.algorithms.registry import register
 from farfield.algorithms.state import State
 from farfield.algorithms.supports import Supports
@@ -25,7 +26,7 @@ from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_training import load_own_buffers, share_buffers
 from farfield.federation.phase import SCALAR, Named, Passes, Sends, phase, stacked_form
-from farfield.models import Model, Stack, stacked_values
+from farfield.models import Model, Stack
 from farfield.privacy.record_level import private_full_gradient
 
 
@@ -91,21 +92,10 @@ class FedSGD(FedAvg):
     def full_gradient_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
         if self.params.privacy == "record":
             return None
-        gradient, totals = torch.zeros_like(model.vector), [0.0] * len(clients)
-        weights = stacked_values([self.class_weights(client, model.as_model) for client in clients])
-        model.train()
-        for where, batch in read():
-            part, rows = model.part(where), clients[where.start].samples
-            own = None if weights is None else weights[where]
-            loss = self.loss(part.as_model, batch, class_weights=own) * (batch.y.shape[1] / rows)
-            part.backward(loss)
-            gradient[where] += part.gradient
-            for number, value in enumerate(loss.tolist(), where.start):
-                totals[number] += value
-        for client in clients:
-            client.steps += 1
-            client.examples += client.samples
-        return [{"gradient": own, "loss": total} for own, total in zip(gradient, totals, strict=True)]
+        weights = [self.class_weights(client, model.as_model) for client in clients]
+        return full_gradients(
+            clients, model, read, weights, lambda part, batch, own: self.loss(part.as_model, batch, class_weights=own)
+        )
 
     def updates(self, replies: Replies) -> Tensor:
         return replies.stack("gradient").mul_(-self.params.lr)

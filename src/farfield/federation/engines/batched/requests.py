@@ -108,8 +108,9 @@ def _together(
     try:
         if training and fit:
             train_together(fit, lead.model, pool)
-        elif fit:
-            _by_form(fit, lead, pool)
+        elif fit and not _by_form(fit, lead, pool):
+            yield from _apart(requests, numbered)
+            return
     except Exception:  # whose fault it is shows when each is alone
         yield from _apart(requests, numbered)
         return
@@ -149,8 +150,8 @@ def _one_by_one(request: Request, clients: Sequence[int] | None = None) -> Itera
             yield run_phase(request.algorithm, request.phase, request.model, request.broadcast, client, request.shared)
 
 
-def _by_form(members: list[Member], lead: Request, pool: RowPool) -> None:
-    """Run a phase by its stacked form, and leave each client's reply in it."""
+def _by_form(members: list[Member], lead: Request, pool: RowPool) -> bool:
+    """Run a phase by its stacked form, and leave each client's reply in it; False if the form cannot."""
     found = form_of(lead.algorithm, lead.phase)
     assert found is not None
     form, which = found
@@ -161,9 +162,10 @@ def _by_form(members: list[Member], lead: Request, pool: RowPool) -> None:
     given = {name: torch.stack([torch.as_tensor(v) for v in values]) for name, values in shared.items()}
     replies = form([m.client for m in members], stack, _Reader(rows, pool), **given)
     if replies is None:
-        raise NotImplementedError
+        return False
     for member, reply in zip(members, replies, strict=True):
         member.values = reply
+    return True
 
 
 class _Reader:
