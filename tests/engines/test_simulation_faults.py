@@ -82,7 +82,8 @@ def simulation() -> Iterator[Any]:
 
 
 def run_on(simulation: Any, name: str, folder: Path, rounds: int = 3, **options: Any) -> dict[str, Any]:
-    from farfield.runs.simulation.engine import engine_on, own_methods
+    from farfield.runs.own_methods import own_methods
+    from farfield.runs.simulation.engine import engine_on
 
     problem = task(4)
     plan = make_plan(problem, algorithms=[name], held_out=["d"], seeds=1, rounds=rounds, **options)

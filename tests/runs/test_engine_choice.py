@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import farfield as ff
 from farfield.federation.engine import Engine
@@ -26,7 +27,7 @@ from tests.toy import SPEC, domains, task
 pytest.importorskip("flwr")
 from farfield.federation.engines.flower.engine import FlowerFederation, Node
 from farfield.federation.engines.flower.run_assignment import Assignment
-from farfield.runs.simulation.engine import own_methods
+from farfield.runs.own_methods import own_methods
 from farfield.runs.simulation.node import SimulatedSite
 from tests.federation.engines.flower.in_process import InProcessGrid, over_grid, rewritten_problem
 
@@ -58,6 +59,7 @@ class Messages:
 
     folder: Path
     name: str = "flower"
+    devices: tuple[torch.device, ...] = (torch.device("cpu"),)
 
     def federation(self, run: PreparedRun) -> Engine:
         label = run.job.algorithm

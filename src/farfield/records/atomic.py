@@ -98,6 +98,17 @@ def broken_rows(path: Path) -> int:
     return sum(row is None and whole for row, whole in _lines(path))
 
 
+def whole_rows(path: Path) -> list[dict[str, Any]] | None:
+    """Return the rows of a JSONL file; None if a line cannot be read, but for a last one that a kill has cut."""
+    rows = []
+    for row, whole in _lines(path):
+        if row is not None:
+            rows.append(row)
+        elif whole:
+            return None
+    return rows
+
+
 def rounds_before_damage(path: Path) -> float:
     """Return the last round whose rows are surely whole: infinity for a file in which no line is damaged."""
     last = 0

@@ -214,6 +214,7 @@ class Plan(BaseModel):
         return {
             "task": self.task,
             "norm": self.model.norm,
+            "precision": self.model.precision,
             "method": self.variant(job.algorithm).method,
             "settings": self.settings_of(job),
             **({"tuned": self.tuned[job.algorithm].settings_for(job.held_out)} if job.algorithm in self.tuned else {}),

@@ -62,13 +62,17 @@ def one_after_the_other(run: Callable[[Job, Watch], None]) -> RunAll:
     return run_all
 
 
-def run_jobs(jobs: Sequence[Job], run: RunAll, observer: Observer, parallel: int, together: bool) -> dict[Job, str]:
+def run_jobs(
+    jobs: Sequence[Job], run: RunAll, observer: Observer, parallel: int, together: bool, apart: bool = False
+) -> dict[Job, str]:
     """Make runs in so many processes and return the failures by job.
 
-    `together` deals all of them out at once; else a process is made for each run when another has ended.
+    `together` deals all of them out at once; else a process is made for each run when another has ended. A single run
+    is made in this process, unless all must be `apart` from it.
     """
     failures: dict[Job, str] = {}
-    if parallel == 1 or len(jobs) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+    alone = len(jobs) < 2 and not apart
+    if parallel == 1 or alone or not jobs or "fork" not in multiprocessing.get_all_start_methods():
 
         def ended(job: Job, error: str | None) -> None:
             if error is not None:

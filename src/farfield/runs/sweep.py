@@ -1,10 +1,10 @@
-"""All runs of a plan: only the ones that are missing, in a folder that one process writes to."""
+"""All runs of a plan: only the ones that are missing, in a folder that one process writes to, or several shares."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,29 +15,42 @@ from farfield.records.atomic import write_json
 from farfield.records.bench_folder import BENCH, COMMANDS, DATA, DIAGNOSIS, EXAMPLES, FAILURE, FORMAT, JOBS, TRACKERS
 from farfield.records.checked_files import write_checked_json
 from farfield.records.checksums import DamagedFile
-from farfield.records.run_files import LOCK
 from farfield.records.sealed import LOOKS
 from farfield.records.setting_text import readable
+from farfield.records.several_writers import is_lock, one_of_several, turn
 from farfield.records.tuning_trials import TUNING
 from farfield.report.formats import listed
 from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.examples import write_examples
 from farfield.runs.growing import additions, check_format, check_longer, conflict
+from farfield.runs.places import Place, ThisMachine
 from farfield.runs.plan import Job, Plan
-from farfield.runs.processes import Observer, Silent, Watch
-from farfield.runs.single_run import run_job
-from farfield.runs.together.engine import run_on
+from farfield.runs.processes import Observer, Silent
+from farfield.runs.share import Share
+from farfield.runs.work_order import WorkOrder
 from farfield.tasks.task import Task
 
 
 @contextmanager
-def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> Iterator[list[str]]:
+def open_sweep(
+    plan: Plan, out: Path, *, resume: bool, fresh: bool = False, share: Share | None = None
+) -> Iterator[list[str]]:
     """Make the output folder ready and be the only one to write to it, or say in one sentence why that cannot be.
 
-    Gives what the plan adds to a bench that is resumed, as phrases.
+    Gives what the plan adds to a bench that is resumed, as phrases. A share is one of several that write to the folder:
+    the first makes the folder ready, whichever that is.
     """
     with ExitStack() as held:
-        if (out / BENCH).exists():
+        if share is not None:
+            if not out.exists():
+                check_folder(plan, out, resume=resume)
+                out.mkdir(parents=True, exist_ok=True)
+            elif not out.is_dir():
+                check_folder(plan, out, resume=resume)
+            held.enter_context(one_of_several(out, share.number, share.of))
+            with turn(out):
+                added = _prepare(plan, out, resume=resume, fresh=False, join=True)
+        elif (out / BENCH).exists():
             held.enter_context(sole_writer(out, patience=0.0))
             added = _prepare(plan, out, resume=resume, fresh=fresh)
         else:
@@ -46,8 +59,8 @@ def open_sweep(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> I
         yield added
 
 
-def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
-    there, added = check_folder(plan, out, resume=resume, fresh=fresh)
+def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool, join: bool = False) -> list[str]:
+    there, added = check_folder(plan, out, resume=resume, fresh=fresh, join=join)
     if there and not fresh:
         if added:
             write_config(out / BENCH, _config(plan))
@@ -59,13 +72,18 @@ def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool) -> list[str]:
     return []
 
 
-def check_folder(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) -> tuple[bool, list[str]]:
-    """Return whether a folder holds a bench, and what the plan adds to it; refuse what does not go together."""
+def check_folder(
+    plan: Plan, out: Path, *, resume: bool, fresh: bool = False, join: bool = False
+) -> tuple[bool, list[str]]:
+    """Return whether a folder holds a bench, and what the plan adds to it; refuse what does not go together.
+
+    `join` goes on with a bench that is there without `resume`, if the plan adds nothing to it.
+    """
     if not (out / BENCH).exists():
         if out.exists() and not out.is_dir():
             raise RecordsError(f"'{out}' is a file; give a folder for --out")
-        # The count of looks and the lock are what `remove_bench` leaves.
-        if out.exists() and any(entry.name not in (LOOKS, LOCK) for entry in out.iterdir()):
+        # The count of looks and the locks are what `remove_bench` leaves.
+        if out.exists() and any(entry.name != LOOKS and not is_lock(entry.name) for entry in out.iterdir()):
             raise RecordsError(f"'{out}' is not empty and holds no bench; choose another folder for --out")
         if resume:
             raise RecordsError(f"there is no bench in '{out}' to resume; omit --resume to start a new one")
@@ -79,7 +97,7 @@ def check_folder(plan: Plan, out: Path, *, resume: bool, fresh: bool = False) ->
         way = "set it back and add --resume, replace the bench with --fresh, or choose another --out"
         raise RecordsError(f"'{out}' holds another bench: {changed}; {way}")
     added = additions(before, config)
-    if not resume:
+    if not resume and (added or not join):
         go_on = f"to add {listed(added)}" if added else "to go on"
         raise RecordsError(
             f"'{out}' holds this bench already; add --resume {go_on} or --fresh to replace it, or choose another --out"
@@ -111,9 +129,14 @@ def remove_bench(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def missing_jobs(plan: Plan, task: Task, out: Path) -> list[Job]:
-    """The runs that have no result yet, or fewer rounds than the plan has by now."""
-    return [job for job in plan.jobs(task) if not _is_done(plan, job, out)]
+def missing_jobs(plan: Plan, task: Task, out: Path, share: Share | None = None) -> list[Job]:
+    """The runs, of one share or of all, that have no result yet, or fewer rounds than the plan has by now."""
+    return [job for job in _jobs_of(plan, task, share) if not _is_done(plan, job, out)]
+
+
+def _jobs_of(plan: Plan, task: Task, share: Share | None) -> list[Job]:
+    jobs = list(plan.jobs(task))
+    return jobs if share is None else share.deal(jobs)
 
 
 def _is_done(plan: Plan, job: Job, out: Path) -> bool:
@@ -129,32 +152,26 @@ def run_sweep(
     task: Task,
     out: Path,
     *,
-    parallel: int = 1,
+    parallel: int | None = 1,
     engine: RunEngine = LocalEngine(),
+    place: Place = ThisMachine(),
+    share: Share | None = None,
     checkpoint_every: int = 10,
     observer: Observer | None = None,
 ) -> dict[Job, str]:
-    """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them."""
+    """Run every job that has no result yet. Returns the failures by job; the other jobs go on without them.
+
+    A share has its part of all jobs, and leaves the others alone.
+    """
     observer = observer or Silent()
-    write_checked_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
-    write_examples(task, out)
-    missing = missing_jobs(plan, task, out)
-    jobs = list(plan.jobs(task))
-    total = len(jobs)
-    write_json(out / JOBS, [_listed(plan, job, out) for job in jobs])
+    with nullcontext() if share is None else turn(out):
+        write_checked_json(out / DATA, summarise(task, plan.held_out).model_dump(mode="json"))
+        write_examples(task, out)
+        write_json(out / JOBS, [_listed(plan, job, out) for job in plan.jobs(task)])
+    missing = missing_jobs(plan, task, out, share)
+    total = len(_jobs_of(plan, task, share))
     observer.begin(total, total - len(missing))
-
-    def run(job: Job, watch: Watch, engine: RunEngine) -> None:
-        folder = job.folder(out)
-        (folder / FAILURE).unlink(missing_ok=True)  # of an earlier start
-        try:
-            run_job(plan, task, job, folder, engine=engine, checkpoint_every=checkpoint_every, watch=watch)
-        except Exception as error:
-            with suppress(OSError):  # written at once, for whoever watches; it is written again at the end
-                write_checked_json(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
-            raise
-
-    failures = run_on(engine, missing, run, observer, parallel)
+    failures = place.run(WorkOrder(plan, task, out, checkpoint_every), missing, engine, observer, parallel)
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:

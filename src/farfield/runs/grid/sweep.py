@@ -20,11 +20,13 @@ from farfield.report.sweep_points import SweepPoints, collect_points
 from farfield.runs.bench import bench
 from farfield.runs.grid.axes import Axis, Expanded, expand, point_name, points, read_axes
 from farfield.runs.job import Job, folder_name
+from farfield.runs.places import check_place, one_place
 from farfield.runs.plan import DEFAULT_SEEDS, Plan, check_variants, make_plan
 from farfield.runs.processes import Observer, Silent
 from farfield.runs.references import with_references
 from farfield.runs.rounds import Progress
 from farfield.runs.settings import PlanError
+from farfield.runs.share import check_share, read_share
 from farfield.runs.sweep import missing_jobs, remove_bench
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import count_runs, runs_made
@@ -100,6 +102,8 @@ def sweep(
     options["references"] = False
     axes = read_axes(over, variants, options)
     made = expand(variants, axes)
+    check_place(options.get("on"), options.get("engine", "local"), options.get("workers"))
+    check_share(read_share(options.get("share")), sweep=True)
     read_request(options.get("tune"), options.get("tune_by"), options.get("tune_only"))
     task = open_task(task, features=features, image_size=image_size, rows=rows)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
@@ -116,12 +120,13 @@ def sweep(
             if plan.tuning is not None:
                 total, done = total + count_runs(plan, task, at), done + runs_made(plan, task, at)
         observer.begin(total, done)
-        for name, values in _named(axes):
-            at = folder / POINTS / folder_name(name, keep="=,+")
-            there = (at / BENCH).exists()
-            bench(
-                task, [of.variant for of in made], out=at, resume=there, observer=together, **{**options, **values}
-            ).report()
+        with one_place(options.get("on") if done < total else None, options.get("tell")):
+            for name, values in _named(axes):
+                at = folder / POINTS / folder_name(name, keep="=,+")
+                there = (at / BENCH).exists()
+                bench(
+                    task, [of.variant for of in made], out=at, resume=there, observer=together, **{**options, **values}
+                ).report()
     return SweepResult(collect_points(folder, "sweep"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import tempfile
 import time
 import uuid
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farfield.algorithms import parts
+import torch
+
 from farfield.federation.engine import NO_REPLY, Engine
 from farfield.federation.engines.flower.engine import FlowerFederation, Node
 from farfield.federation.engines.flower.ray_grid import PROCESS_ENDED, Simulation
@@ -21,9 +21,10 @@ from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.engines.worker_pool import ATTEMPTS
 from farfield.federation.execution import Outcome
 from farfield.models import ModelState
+from farfield.reproducibility.devices import CPU
 from farfield.runs.engines import PreparedRun
+from farfield.runs.own_methods import own_methods
 from farfield.runs.plan import Plan
-from farfield.runs.settings import PlanError
 from farfield.runs.simulation.node import app
 from farfield.runs.simulation.shared_rows import SharedRows
 from farfield.tasks.task import Task
@@ -61,6 +62,7 @@ class SimulationEngine:
     rows: SharedRows
     methods: Mapping[str, Any]
     name: str = "flower"
+    devices: tuple[torch.device, ...] = (CPU,)
 
     def federation(self, run: PreparedRun) -> Engine:
         return _SimulatedFederation(run, self)
@@ -128,21 +130,3 @@ class _SimulatedFederation(FlowerFederation):
 
     def close(self) -> None:
         self._rows.drop_run(self._name)
-
-
-def own_methods(plan: Plan) -> dict[str, dict[str, str]]:
-    """Where the nodes find those methods of a plan that are not farfield's."""
-    found = {}
-    halves = [parts(variant.method) for variant in plan.variants]
-    for method in {method for client, servers in halves for method in (client, *servers)}:
-        module = method.__module__
-        if module.startswith("farfield."):
-            continue
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if module == "__main__" or file is None:
-            raise PlanError(
-                f"'{method.name}' is defined in the running program, where the nodes of a simulation cannot import it; "
-                "put it into a file of its own and name that with --use, or farfield.algorithms.use() in Python"
-            )
-        found[method.name] = {"module": module, "file": str(Path(file).resolve())}
-    return found

@@ -18,14 +18,14 @@ from farfield.records.shapes import is_trial
 from farfield.records.tuning_trials import TRIALS
 from farfield.runs.engines import LocalEngine, RunEngine
 from farfield.runs.job import Job, study_folder
+from farfield.runs.places import Place, ThisMachine
 from farfield.runs.plan import Plan
-from farfield.runs.processes import Observer, Silent, Watch
-from farfield.runs.single_run import run_job
-from farfield.runs.together.engine import run_on
+from farfield.runs.processes import Observer, Silent
 from farfield.runs.tuning.candidates import propose, spread
 from farfield.runs.tuning.outcome import ALL_TRAIN, Tuned
 from farfield.runs.tuning.request import search_space
 from farfield.runs.tuning.trial import FAILED, best_trial, failed_sentence, trial_row
+from farfield.runs.work_order import WorkOrder
 from farfield.tasks.task import Task
 
 
@@ -115,6 +115,11 @@ def runs_made(plan: Plan, task: Task, out: Path) -> int:
     return sum(len(study.jobs(0)) * len(study.rows()) for study in studies(plan, task, out))
 
 
+def trials_missing(plan: Plan, task: Task, out: Path) -> bool:
+    """Whether the tuning of a plan, if it has one, still has trials to make."""
+    return plan.tuning is not None and runs_made(plan, task, out) < count_runs(plan, task, out)
+
+
 def tuning_lines(plan: Plan, task: Task) -> list[str]:
     """Say in one line what is tuned and what it costs; nothing without tuning."""
     if plan.tuning is None:
@@ -132,8 +137,9 @@ def run_studies(
     task: Task,
     out: Path,
     *,
-    parallel: int = 1,
+    parallel: int | None = 1,
     engine: RunEngine = LocalEngine(),
+    place: Place = ThisMachine(),
     checkpoint_every: int = 10,
     observer: Observer | None = None,
 ) -> Plan:
@@ -151,14 +157,11 @@ def run_studies(
             break
         plans = {job: study.with_settings(of) for study, number, of in wave for job in study.jobs(number)}
 
-        def run(job: Job, watch: Watch, engine: RunEngine, plans: dict[Job, Plan] = plans) -> None:
-            folder = job.folder(out)
-            run_job(plans[job], task, job, folder, engine=engine, checkpoint_every=checkpoint_every, watch=watch)
-
+        order = WorkOrder(plan, task, out, checkpoint_every, plans)
         missing = [job for job in plans if RunFolder(job.folder(out)).result is None]
         for job in plans.keys() - set(missing):
             observer.finished(job, None)
-        errors = run_on(engine, missing, run, observer, parallel)
+        errors = place.run(order, missing, engine, observer, parallel)
         for study, number, of in wave:
             study.record(number, of, errors)
     told = (failed_sentence(study.label, study.held_out, study.rows()) for study in open_studies)

@@ -14,13 +14,14 @@ from farfield.records import RecordsError, difference, read_config, sole_writer,
 from farfield.records.setting_text import readable, value_text
 from farfield.records.tuning_trials import TUNING, read_trials
 from farfield.runs.engines import LocalEngine
+from farfield.runs.places import check_place, open_place
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.processes import Observer
 from farfield.runs.settings import check_weights
 from farfield.runs.tuning.candidates import check_optuna
 from farfield.runs.tuning.outcome import ALL_TRAIN
 from farfield.runs.tuning.request import read_request
-from farfield.runs.tuning.study import run_studies
+from farfield.runs.tuning.study import run_studies, trials_missing
 from farfield.runs.tuning.trial import best_trial, failed_sentence
 from farfield.runs.variants import AnyVariant
 from farfield.tasks import Task
@@ -103,12 +104,14 @@ def tune(
     image_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
     workers: int = 1,
-    parallel: int = 1,
+    parallel: int | None = None,
+    on: str | None = None,
     checkpoint_every: int = 10,
     out: str | Path | None = None,
     resume: bool = False,
     fresh: bool = False,
     ready: Callable[[Plan], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
     observer: Observer | None = None,
 ) -> TuningResult:
     """Find settings of one or more methods with the same number of trials and local steps for each.
@@ -120,6 +123,7 @@ def tune(
     """
     if resume and fresh:
         raise UserError("resume goes on with a tuning and fresh replaces it; give one of the two")
+    check_place(on, "local", workers)
     check_counts(workers, parallel, checkpoint_every)
     request = read_request(trials, by, only, seed)
     check_optuna(trials)
@@ -150,15 +154,17 @@ def tune(
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with _opened(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
-        plan = run_studies(
-            plan,
-            task,
-            folder,
-            parallel=parallel,
-            engine=LocalEngine(workers),
-            checkpoint_every=checkpoint_every,
-            observer=observer,
-        )
+        with open_place(on if trials_missing(plan, task, folder) else None, tell) as place:
+            plan = run_studies(
+                plan,
+                task,
+                folder,
+                parallel=parallel,
+                engine=LocalEngine(workers),
+                place=place,
+                checkpoint_every=checkpoint_every,
+                observer=observer,
+            )
         best = {label: of.best.get(ALL_TRAIN, of.best) for label, of in plan.tuned.items()}
         write_config(folder / BEST, best)
     return TuningResult(plan, folder)

@@ -7,18 +7,11 @@ progress, Ctrl-C and errors stay ours.
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import queue
 import re
-import shutil
-import signal
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,6 +20,7 @@ from flwr.clientapp import ClientApp
 
 from farfield.errors import UserError
 from farfield.federation.engines.flower.watchdog import ALIVE
+from farfield.federation.engines.ray_instance import end_ray, first_line, import_ray, quiet, ray_folder, start_ray
 from farfield.federation.federation import FederationError
 
 #: Seconds that a simulation may take to start; to end when it is idle, and when it is not.
@@ -35,13 +29,6 @@ START_SECONDS, IDLE_SECONDS, END_SECONDS = 180.0, 4.0, 60.0
 NODE_PROCESS: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1}
 #: How Ray calls it when a process has ended.
 PROCESS_ENDED = re.compile(r"ray\.exceptions\.Actor\w*Error")
-#: Read by Ray when it is imported.
-RAY_SETTINGS = {
-    # Ray's processes talk over loopback, as they do on other systems; on Linux they would listen everywhere.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    # Its advice about machines with accelerators is not for whoever simulates without one.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 
 
 class SimulationError(UserError):
@@ -63,8 +50,7 @@ class Simulation:
         self.damaged = False
 
     def __enter__(self) -> Self:
-        # Ray makes sockets in here, whose paths may not be long.
-        self._folder = Path(tempfile.mkdtemp(prefix="ff-", dir="/tmp" if os.path.isdir("/tmp") else None))
+        self._folder = ray_folder()
         self._alive = self._folder / "alive"
         try:
             self._alive.touch()
@@ -75,46 +61,26 @@ class Simulation:
             self.__exit__(None, None, None)
             if isinstance(error, UserError) or not isinstance(error, Exception):
                 raise
-            raise SimulationError(f"Flower's simulation did not start: {_first_line(error)}") from error
+            raise SimulationError(f"Flower's simulation did not start: {first_line(error)}") from error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import ray
-
         self._stop.set()
         self._join(IDLE_SECONDS)
         self._alive.unlink(missing_ok=True)  # ends clients that are still at work, for which Flower would wait
         self._join(END_SECONDS)
-        with _quiet():
-            ray.shutdown()
-        _ray_prints(True)
-        _end_processes_of(self._folder)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        end_ray(self._folder)
 
     def _join(self, seconds: float) -> None:
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     def _start_ray(self) -> None:
-        for name, value in RAY_SETTINGS.items():
-            os.environ.setdefault(name, value)
-        import ray
-
-        if ray.is_initialized():
+        if import_ray().is_initialized():
             raise SimulationError("Ray is at work in this program already; end it first (ray.shutdown())")
-        _ray_prints(False)
-        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
-        with _quiet(), _inherited({"PYTHONPATH": path, ALIVE: str(self._alive)}):
-            ray.init(
-                num_cpus=self.workers,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-                _node_ip_address="127.0.0.1",
-                _temp_dir=str(self._folder),
-            )
+        start_ray(self._folder, self.workers, {ALIVE: str(self._alive)})
 
     def _run(self) -> None:
         """The thread of the simulation: a server app that does nothing but lend its grid until the end."""
@@ -129,7 +95,7 @@ class Simulation:
                 self._grids.put(grid)
                 self._stop.wait()
 
-            with _quiet():
+            with quiet():
                 run_simulation(
                     server_app=server,
                     client_app=self._app,
@@ -174,7 +140,7 @@ class Simulation:
 
     def _check(self, limit: float | None = None) -> None:
         if not self._thread.is_alive():
-            why = f": {_first_line(self._problem)}" if self._problem is not None else ""
+            why = f": {first_line(self._problem)}" if self._problem is not None else ""
             raise FederationError(f"Flower's simulation has ended{why}")
         if limit is not None and time.monotonic() > limit:
             raise FederationError(f"its processes were not there within {START_SECONDS:g} s")
@@ -188,61 +154,3 @@ class Simulation:
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
         self._check()
         return self._grid.pull_messages(message_ids)  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the log lines of Flower and Ray: what matters of them comes out as an error or an event of ours."""
-    loggers = [logging.getLogger(name) for name in ("flwr", "ray")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-def _end_processes_of(folder: Path) -> None:
-    """End what still writes to Ray's folder, which is this simulation's alone.
-
-    Ray's helpers notice by themselves that their parent is gone, but after a start that was interrupted they take
-    minutes to do so. Only Linux tells which files a process has open.
-    """
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            files = [os.readlink(entry) for entry in (process / "fd").iterdir()]
-            if int(process.name) != os.getpid() and any(file.startswith(f"{folder}/") for file in files):
-                os.kill(int(process.name), signal.SIGKILL)
-        except OSError:  # somebody else's, or gone
-            continue
-
-
-def _ray_prints(whether: bool) -> None:
-    """Let Ray print what its processes report, a page for each that ends, or not; its own debugger does it so."""
-    worker: Any = sys.modules["ray._private.worker"]
-    if not hasattr(worker, "_worker_logs_enabled"):
-        raise SimulationError(
-            "this version of Ray does not fit: 'ray._private.worker._worker_logs_enabled' is not there"
-        )
-    worker._worker_logs_enabled = whether
-
-
-@contextlib.contextmanager
-def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
-    """Processes that are started here find these in their environment, and what is started later does not."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            os.environ.pop(name)
-            if name in before:
-                os.environ[name] = before[name]
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

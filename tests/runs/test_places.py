@@ -1,0 +1,61 @@
+"""Where runs are made: what is refused before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import farfield as ff
+from farfield.errors import UserError
+from farfield.runs.places import check_place, open_place
+from tests.toy import task
+
+
+@pytest.mark.parametrize(
+    "on", ["rays", "ray://", "ray://host", "ray://host:0", "ray://host:70000", "10.0.0.1:6379", ""]
+)
+def test_a_place_that_is_none_is_refused(on: str) -> None:
+    with pytest.raises(UserError, match=r"there is no place '.*' to make runs on; give ray .* or ray://HOST:PORT"):
+        check_place(on, "local", None)
+
+
+@pytest.mark.parametrize(
+    "on", ["ray", "ray://host.example:10001", "ray://10.0.0.1:10001", "ray://[fe80::1]:10001", None]
+)
+def test_places_are_known(on: str | None) -> None:
+    check_place(on, "batched", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"engine": "flower"}, "cannot be sent to a cluster; give --engine local or batched"),
+        ({"workers": 2}, "omit --workers 2"),
+        ({"on": "spark"}, "no place 'spark'"),
+    ],
+)
+def test_a_bench_refuses_before_it_makes_a_folder(tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        ff.bench(task(), ["fedavg"], out=tmp_path / "out", **{"on": "ray", **options})
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_ray_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("farfield.runs.places.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"pip install 'farfield\[sim\]'"):
+        check_place("ray", "local", None)
+
+
+def test_a_bench_that_is_whole_starts_no_cluster(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"seeds": 1, "rounds": 1, "held_out": ["a"], "out": tmp_path}
+    ff.bench(task(), ["fedavg"], **options)
+    told: list[str] = []
+    ff.bench(task(), ["fedavg"], on="ray", resume=True, tell=told.append, **options)
+    assert told == []
+
+
+def test_this_machine_is_the_default() -> None:
+    with open_place(None) as place:
+        assert type(place).__name__ == "ThisMachine"
