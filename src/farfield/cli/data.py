@@ -13,6 +13,7 @@ from rich.table import Table
 
 from farfield.cli.console import messages, output
 from farfield.errors import UserError
+from farfield.models.timm_library import is_timm
 from farfield.tasks.data_folder.catalogue import CATALOGUE, data_set
 from farfield.tasks.data_folder.checksums import files_of
 from farfield.tasks.data_folder.data_set import DataSet
@@ -97,11 +98,18 @@ def import_(
 
 @app.command("fetch")
 def fetch(
-    name: Annotated[str, typer.Argument(help="A data set; see 'farfield data ls'.")],
+    name: Annotated[
+        str, typer.Argument(help="A data set; see 'farfield data ls'. 'timm:NAME' for a timm model's weights.")
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="Accept its terms without being asked.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one that is here.")] = False,
 ) -> None:
-    """Download a data set from where it is published. An interrupted download is gone on with."""
+    """Download a data set, or the weights of a model of timm, from where it is published.
+
+    An interrupted download is gone on with.
+    """
+    if is_timm(name):
+        return _fetch_weights(name, yes=yes, replace=replace)
     from farfield.tasks.data_folder.fetching import CannotFetch, place_of
     from farfield.tasks.data_folder.fetching import fetch as fetch_one
     from farfield.tasks.data_folder.importing import check_free
@@ -111,11 +119,27 @@ def fetch(
         raise CannotFetch(f"{known.name} cannot be downloaded for you ({known.terms}); {known.get}")
     check_free(known, data_folder() / place_of(known), replace)
     _say(f"{known.name}: {known.about}\nterms: {known.terms}")
-    if not yes and not _agreed():
-        raise UserError("nothing was downloaded; the terms were not accepted (--yes accepts them without a question)")
+    _need_agreement(yes)
     with _Bars() as bars:
         done = fetch_one(known, replace=replace, progress=bars.show)
     _say(f"{done.known.name}: {done.files} files in {done.path}")
+
+
+def _fetch_weights(name: str, *, yes: bool, replace: bool) -> None:
+    from farfield.models.timm_library import configuration
+    from farfield.tasks.data_folder.timm_weights import check_weights_free, fetch_weights
+
+    check_weights_free(name, replace)
+    known = configuration(name)
+    terms = known.licence or "timm names none; see where the weights are published"
+    _say(f"timm:{known.name}: pretrained weights from {known.source}\nterms: {terms}")
+    _need_agreement(yes)
+    _say(f"timm:{known.name}: {fetch_weights(name, replace=replace)}")
+
+
+def _need_agreement(yes: bool) -> None:
+    if not yes and not _agreed():
+        raise UserError("nothing was downloaded; the terms were not accepted (--yes accepts them without a question)")
 
 
 def _agreed() -> bool:

@@ -148,11 +148,12 @@ def find_task(
     image_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
     rows: int | None = None,
+    device: str = "cpu",
 ) -> Task:
     """The task that was asked for. Its notes are not printed here: a mistake elsewhere is one sentence and no more.
 
     `settings` are those of the run: a backbone without its weights is refused before images are decoded for it. `rows`
-    takes a part of the task for a quick look.
+    takes a part of the task for a quick look. `device` computes features.
     """
     if rows is not None and rows < 1:
         raise UserError(f"--rows {rows}: give a number over 0")
@@ -163,13 +164,13 @@ def find_task(
             raise UserError("give a task (see 'farfield list tasks'), or your own data with --data")
         if describe(name).available:  # of what is missing, the data is told first
             check_weights(settings)
-        task = open_task(name, features=features, image_size=image_size, rows=rows)
+        task = open_task(name, features=features, image_size=image_size, rows=rows, device=device)
     elif name is not None:
         raise UserError(f"'{name}' is a task and --data names data of your own; give one of the two")
     elif data.is_dir():
         folder = _folder(data, options)
         check_weights(settings)
-        task = open_task(folder, features=features, image_size=image_size, rows=rows)
+        task = open_task(folder, features=features, image_size=image_size, rows=rows, device=device)
     elif features is not None or image_size is not None:
         option = "--features" if features is not None else "--image-size"
         raise UserError(f"'{data}' is a table; {option} is for images")

@@ -10,7 +10,7 @@ Features = Annotated[
     str | None,
     typer.Option(
         help="'cached': images become features of a frozen pretrained backbone, computed once; 'cached:BACKBONE' names "
-        "it, 'cached:FILE.npz' takes ready ones.",
+        "it, 'timm:NAME' takes any model of timm, 'cached:FILE.npz' takes ready ones.",
         show_default=False,
     ),
 ]

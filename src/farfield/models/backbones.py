@@ -16,20 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from farfield.models.featurizers import featurizer
-from farfield.models.resnet import Norm, ResNet
+from farfield.models.norm_layers import PRETRAINED_NORMS, norm_layer, replace_norms
+from farfield.models.resnet import ResNet
 from farfield.models.spec import ModelSpec
 from farfield.models.weights import NONE, WeightsError, load_into, packaged
-
-#: BatchNorm's statistics are part of what was pretrained; with another norm the weights mean nothing.
-PRETRAINED_NORMS = ("average", "freeze", "local")
 
 
 @dataclass(frozen=True)
 class Pixels:
     """(x − shift) / scale for pixels between 0 and 1, a channel."""
 
-    shift: tuple[float, float, float]
-    scale: tuple[float, float, float]
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
 
 
 IMAGENET = Pixels((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -44,37 +42,18 @@ class Backbone(nn.Module):
         super().__init__()
         self.network = network
         # Plain attributes: a registered buffer would be averaged and sent with BatchNorm's statistics.
-        object.__setattr__(self, "_shift", torch.tensor(pixels.shift).view(1, 3, 1, 1))
-        object.__setattr__(self, "_scale", torch.tensor(pixels.scale).view(1, 3, 1, 1))
+        object.__setattr__(self, "_shift", torch.tensor(pixels.shift).view(1, -1, 1, 1))
+        object.__setattr__(self, "_scale", torch.tensor(pixels.scale).view(1, -1, 1, 1))
 
     _shift: Tensor
     _scale: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
+        if self._shift.device != x.device:  # they follow the images to the device, once
+            object.__setattr__(self, "_shift", self._shift.to(x.device))
+            object.__setattr__(self, "_scale", self._scale.to(x.device))
         # With one channel, this repeats it to three by broadcasting.
         return self.network((x - self._shift.to(x.dtype)) / self._scale.to(x.dtype))  # type: ignore[no-any-return]
-
-
-class Affine(nn.Module):
-    """A weight and a bias a channel, where a model has no normalisation. Zero weights make a residual block start as
-    the identity, which a deep network without normalisation needs to train at all."""
-
-    def __init__(self, channels: int, last: bool) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(channels) if last else torch.ones(channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
-
-
-def norm_layer(spec: ModelSpec) -> Norm:
-    """What the norm policy puts in the place of a BatchNorm layer."""
-    if spec.norm == "none":
-        return Affine
-    if spec.norm == "group":
-        return lambda channels, last: nn.GroupNorm(next(g for g in (32, 16, 8, 4, 2, 1) if channels % g == 0), channels)
-    return lambda channels, last: nn.BatchNorm2d(channels)
 
 
 def _checked(spec: ModelSpec) -> None:
@@ -83,10 +62,16 @@ def _checked(spec: ModelSpec) -> None:
         raise ValueError(f"'{name}' needs images of 1 or 3 channels (channels, height, width), not {spec.input_shape}")
     if min(spec.input_shape[1:]) < 32:
         raise ValueError(f"'{name}' halves an image five times and needs at least 32 × 32, not {spec.input_shape[1:]}")
+    check_norm_fits_weights(spec)
+
+
+def check_norm_fits_weights(spec: ModelSpec) -> None:
+    """Refuse pretrained weights of a network with BatchNorm where the policy has none."""
     if spec.weights != NONE and spec.norm not in PRETRAINED_NORMS:
         raise WeightsError(
-            f"the pretrained weights of {name} were trained with BatchNorm, and model.norm is '{spec.norm}': set "
-            f"model.norm={PRETRAINED_NORMS[1]} (or average, or local), or model.weights=none to train from scratch"
+            f"the pretrained weights of {spec.featurizer} were trained with BatchNorm, and model.norm is '{spec.norm}'"
+            f": set model.norm={PRETRAINED_NORMS[1]} (or average, or local), or model.weights=none to train from "
+            "scratch"
         )
 
 
@@ -94,8 +79,8 @@ def _resnet(spec: ModelSpec, depth: int) -> tuple[nn.Module, int]:
     _checked(spec)
     network = ResNet(depth, classes=0, norm=norm_layer(spec))
     if spec.weights != NONE:
-        load_into(network, spec.featurizer, spec.weights, ignore="fc.")
-    return _with_dropout(Backbone(network, IMAGENET), spec), network.width
+        load_into(network, spec.featurizer, spec.weights, ignore=lambda name: name.startswith("fc."))
+    return with_dropout(Backbone(network, IMAGENET), spec), network.width
 
 
 @featurizer("resnet18", pretrained=True)
@@ -139,21 +124,10 @@ def _efficientnet_lite0(spec: ModelSpec) -> tuple[nn.Module, int]:
     network = EfficientNet.from_name("efficientnet-lite0", image_size=None, drop_connect_rate=0.0)
     network._fc = nn.Identity()
     if spec.weights != NONE:
-        load_into(network, spec.featurizer, spec.weights, ignore="_fc.")
-    _replace_norms(network, norm_layer(spec), spec.norm)
-    return _with_dropout(Backbone(Lite(network), LITE), spec), 1280
+        load_into(network, spec.featurizer, spec.weights, ignore=lambda name: name.startswith("_fc."))
+    replace_norms(network, spec)
+    return with_dropout(Backbone(Lite(network), LITE), spec), 1280
 
 
-def _replace_norms(network: nn.Module, make: Norm, policy: str) -> None:
-    """Put the policy's layers where a network that is not ours has BatchNorm; BatchNorm itself stays, with its eps."""
-    if policy in PRETRAINED_NORMS:
-        return
-    for parent in list(network.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, nn.BatchNorm2d):
-                residual = getattr(parent, "id_skip", False) and name == "_bn2"
-                setattr(parent, name, make(child.num_features, bool(residual)))
-
-
-def _with_dropout(backbone: Backbone, spec: ModelSpec) -> nn.Module:
+def with_dropout(backbone: Backbone, spec: ModelSpec) -> nn.Module:
     return nn.Sequential(backbone, nn.Dropout(spec.dropout)) if spec.dropout else backbone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 
 from torch import nn
@@ -13,6 +14,8 @@ Builder = Callable[[ModelSpec], tuple[nn.Module, int]]
 FEATURIZERS: dict[str, Builder] = {}
 #: Those that pretrained weights exist for.
 BACKBONES: list[str] = []
+#: Builders of a library's models, by what stands before the colon: 'timm' for 'timm:resnet18'. All are backbones.
+LIBRARIES: dict[str, Builder] = {}
 
 
 def featurizer(name: str, pretrained: bool = False) -> Callable[[Builder], Builder]:
@@ -23,6 +26,36 @@ def featurizer(name: str, pretrained: bool = False) -> Callable[[Builder], Build
         return builder
 
     return add
+
+
+def library(name: str) -> Callable[[Builder], Builder]:
+    def add(builder: Builder) -> Builder:
+        LIBRARIES[name] = builder
+        return builder
+
+    return add
+
+
+def is_backbone(name: str) -> bool:
+    """Whether pretrained weights exist for a featurizer."""
+    return name in BACKBONES or _library_of(name) in LIBRARIES
+
+
+def builder_of(name: str) -> Builder:
+    """Return what builds a featurizer; a wrong name gets a suggestion."""
+    if _library_of(name) in LIBRARIES:
+        return LIBRARIES[_library_of(name)]
+    if name not in FEATURIZERS:
+        near = difflib.get_close_matches(name, FEATURIZERS, n=1)
+        known = ", ".join([*FEATURIZERS, *(f"{prefix}:NAME" for prefix in LIBRARIES)])
+        hint = f"did you mean '{near[0]}'?" if near else f"choose one of {known}"
+        raise ValueError(f"unknown featurizer '{name}'; {hint}")
+    return FEATURIZERS[name]
+
+
+def _library_of(name: str) -> str:
+    prefix, colon, _ = name.partition(":")
+    return prefix if colon else ""
 
 
 @featurizer("identity")

@@ -12,7 +12,6 @@ An update is a vector and a cohort's updates are a matrix, so aggregation is lin
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 from collections.abc import Iterable
@@ -23,8 +22,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
 from torch.nn import functional as F
 
-from farfield.models.featurizers import FEATURIZERS
+from farfield.models.featurizers import builder_of
 from farfield.models.spec import ModelSpec
+from farfield.reproducibility.devices import CPU
 from farfield.reproducibility.randomness import derive_seed
 
 #: Below this a standard deviation's logarithm is of no use to anyone.
@@ -137,19 +137,20 @@ class Model(nn.Module):
         super().__init__()
         #: The mode that `train` has last set; None where it is neither of the two.
         self._mode: bool | None = None
-        if spec.featurizer not in FEATURIZERS:
-            near = difflib.get_close_matches(spec.featurizer, FEATURIZERS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(FEATURIZERS)}"
-            raise ValueError(f"unknown featurizer '{spec.featurizer}'; {hint}")
         self.spec = spec
-        self.featurizer, features = FEATURIZERS[spec.featurizer](spec)
-        self.gaussian = nn.Linear(features, 2 * features) if spec.representation == "gaussian" else None
-        self.head = Head(features, spec)
+        features = self._make_layers(spec)
         if spec.init == "xavier":
             self._start_as_xavier()
         if spec.head_init == "kaiming":
             self._start_head_as_kaiming()
         self.layout = self._flatten(features)
+
+    def _make_layers(self, spec: ModelSpec) -> int:
+        """Make featurizer, Gaussian and head; return how many features the head sees."""
+        self.featurizer, features = builder_of(spec.featurizer)(spec)
+        self.gaussian = nn.Linear(features, 2 * features) if spec.representation == "gaussian" else None
+        self.head = Head(features, spec)
+        return features
 
     def _start_as_xavier(self) -> None:
         for layer in self.modules():
@@ -194,9 +195,21 @@ class Model(nn.Module):
             outputs=self.spec.outputs,
         )
 
+    def _running_statistics(self) -> list[tuple[nn.Module, str]]:
+        """The buffers that change and travel, each by its layer and its name in it.
+
+        num_batches_tracked is an integer count that no norm policy here reads, and a library's networks keep constants
+        in buffers (position tables): these stay where they are.
+        """
+        return [
+            (layer, name)
+            for layer in self.modules()
+            for name, buffer in layer.named_buffers(recurse=False)
+            if buffer.is_floating_point() and name.startswith("running_")
+        ]
+
     def _flatten_buffers(self) -> Tensor:
-        # num_batches_tracked is an integer count that no norm policy here reads; it stays where it is.
-        floating = [(m, n) for m in self.modules() for n, b in m.named_buffers(recurse=False) if b.is_floating_point()]
+        floating = self._running_statistics()
         tensors = [getattr(m, n) for m, n in floating]
         vector = torch.cat([t.reshape(-1) for t in tensors]) if tensors else torch.zeros(0)
         start = 0
@@ -211,12 +224,34 @@ class Model(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """What the head sees: the features; for a Gaussian representation a sample in training, the mean otherwise."""
         if self.gaussian is None:
-            return self.featurizer(x)  # type: ignore[no-any-return]
+            return self._through(x, self.featurizer)
         return self.draw(*self.represent(x))
+
+    def _through(self, x: Tensor, *layers: nn.Module) -> Tensor:
+        """What comes out of the layers below the head, which compute in the model's precision; in float32."""
+        if self.spec.precision == "float32":
+            for layer in layers:
+                x = layer(x)
+            return x
+        with torch.autocast(x.device.type, torch.bfloat16):
+            for layer in layers:
+                x = layer(x)
+        return x.to(self.vector.dtype)
 
     def draw(self, mu: Tensor, sigma: Tensor) -> Tensor:
         """A sample of a Gaussian representation in training (reparameterised: gradients reach μ and σ), else μ."""
-        return mu + sigma * torch.randn_like(sigma) if self.training else mu
+        return mu + sigma * self.normal(sigma) if self.training else mu
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers, as many as the tensor has, from the random numbers of the client.
+
+        They are drawn on the CPU, so that they are the same on every device.
+        """
+        return torch.randn_like(like, device=CPU).to(like.device)
+
+    def integers(self, below: int, like: Tensor) -> Tensor:
+        """Whole numbers from 0, as many as the tensor has, from the random numbers of the client."""
+        return torch.randint(below, like.shape).to(like.device)
 
     def predict(self, x: Tensor) -> Tensor:
         """Logits for whoever measures or uses the model.
@@ -228,7 +263,7 @@ class Model(nn.Module):
         if self.gaussian is None or not n:
             return self(x)  # type: ignore[no-any-return]
         mu, sigma = self.represent(x)
-        logits = self.head(mu + sigma * torch.randn((n, *mu.shape), dtype=mu.dtype))
+        logits = self.head(mu + sigma * torch.randn((n, *mu.shape), dtype=mu.dtype).to(mu.device))
         if self.layout.outputs > 1:
             return logits.log_softmax(-1).logsumexp(0) - math.log(n)  # type: ignore[no-any-return]
         # log of the odds of the mean probability; the 1/n of both means cancels.
@@ -238,7 +273,7 @@ class Model(nn.Module):
         """Mean and standard deviation of a Gaussian representation."""
         if self.gaussian is None:
             raise ValueError("this model has a plain representation; build it with representation='gaussian'")
-        mu, raw = self.gaussian(self.featurizer(x)).chunk(2, dim=-1)
+        mu, raw = self._through(x, self.featurizer, self.gaussian).chunk(2, dim=-1)
         return mu, F.softplus(raw) + SIGMA_FLOOR
 
     def backward(self, loss: Tensor) -> None:
@@ -252,14 +287,41 @@ class Model(nn.Module):
         body = _gradients(inputs, by_inputs.to(inputs.dtype), self._body) if self._body else []
         torch.cat([*body, by_final.to(inputs.dtype)], out=self.gradient)
 
+    def head_gradient(self, loss: Tensor) -> Tensor:
+        """The gradient of `loss` by the head's parameters, flat."""
+        return torch.cat(_gradients(loss, torch.ones_like(loss), list(self.head.parameters())))
+
     def load(self, state: ModelState) -> None:
         self.vector.copy_(state.parameters)
         if self.layout.buffers:
             self.buffer_vector.copy_(state.buffers)
 
     def state(self) -> ModelState:
-        """A copy of the model's numbers."""
-        return ModelState(self.vector.clone(), self.buffer_vector.clone())
+        """A copy of the model's numbers, on the CPU wherever the model is."""
+        return ModelState(self.vector.to(CPU, copy=True), self.buffer_vector.to(CPU, copy=True))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.vector.device
+
+    def on(self, device: torch.device) -> Model:
+        """Move the model to a device and return it. Its numbers, its layout and its being one vector stay."""
+        if self.vector.device == device:
+            return self
+        vector, names = self.vector.to(device), {id(p): name for name, p in self.named_parameters()}
+        moved = {name: nn.Parameter(vector[s].view(self.layout.shapes[name])) for name, s in self.layout.slices.items()}
+        for module in self.modules():
+            for own, parameter in module._parameters.items():
+                if parameter is not None:
+                    module._parameters[own] = moved[names[id(parameter)]]
+        self.to(device)  # the rest, which is buffers: parameters are there already
+        self._trainable = list(moved.values())
+        self._body = self._trainable[: len(self._body)]
+        object.__setattr__(self, "vector", vector)
+        object.__setattr__(self, "gradient", torch.zeros_like(vector))
+        object.__setattr__(self, "buffer_vector", self._flatten_buffers().to(device))
+        return self
 
     def train(self, mode: bool = True) -> Model:
         if mode is self._mode:  # every phase asks for its mode, and walking through all modules is not free
@@ -285,8 +347,22 @@ class Model(nn.Module):
         return [m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
 
 
+def count_numbers(spec: ModelSpec) -> tuple[int, int]:
+    """Return how many parameters and how many buffers a model has, without a byte for them.
+
+    Its layers alone are made: laying out their parameters on the device without memory would import torch's compiler,
+    which takes seconds.
+    """
+    layers = Model.__new__(Model)
+    nn.Module.__init__(layers)
+    with torch.device("meta"):
+        layers._make_layers(spec.model_copy(update={"weights": "none"}))
+    buffers = sum(getattr(layer, name).numel() for layer, name in layers._running_statistics())
+    return sum(p.numel() for p in layers.parameters()), buffers
+
+
 def build_model(spec: ModelSpec, seed: int) -> Model:
     """The model with the initial weights that belong to `seed`, whatever was drawn before."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, "model"))
+        torch.default_generator.manual_seed(derive_seed(seed, "model"))
         return Model(spec)

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from farfield.reproducibility.precision import Precision
 
 NormPolicy = Literal["none", "average", "freeze", "local", "group"]
 
@@ -30,7 +39,7 @@ class ModelSpec(BaseModel):
     featurizer: str = Field(
         "mlp",
         description="'identity', 'mlp', 'convnet'; a paper's: 'mnist-cnn', 'fedilc-cnn', 'fedavg-cnn'; a backbone: "
-        "'resnet18', 'resnet50', 'efficientnet-lite0'",
+        "'resnet18', 'resnet50', 'efficientnet-lite0', or 'timm:NAME' for any model of timm",
     )
     input_shape: tuple[int, ...] = Field(description="shape of one example, without the batch")
     outputs: int = Field(ge=1, description="logits; 1 means binary cross-entropy, or one regression target")
@@ -58,6 +67,18 @@ class ModelSpec(BaseModel):
         description="pretrained weights of a backbone: 'auto' for those that are here, 'none', or a file; "
         "records hold the file's name and sha256",
     )
+
+    precision: Precision = Field(
+        "float32", description="in which the layers below the head compute: 'float32', or 'bfloat16' by autocast"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_usual_precision(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Records and manifests from before there was a choice have no precision, and they mean float32.
+        written: dict[str, Any] = handler(self)
+        if written.get("precision") == "float32":
+            del written["precision"]
+        return written
 
     @model_validator(mode="after")
     def _sizes_are_positive(self) -> ModelSpec:

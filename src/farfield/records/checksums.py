@@ -53,6 +53,12 @@ def checked_line(row: Mapping[str, Any]) -> bytes:
     return body[:-1] + f'{comma}"{CHECK}": "{digest(body)}"}}\n'.encode()
 
 
+def _end_of(line: bytes) -> re.Match[bytes] | None:
+    """Find the checksum at the end of a line, from the end: files grow with every round."""
+    at = line.rfind(b'"check": "')
+    return None if at < 0 else _LINE_END.match(line, at - 2 if line[at - 2 : at] == b", " else at)
+
+
 class LineReader:
     """Reads the lines of one JSONL file in order.
 
@@ -66,7 +72,7 @@ class LineReader:
         """Return the row of a line; None for one that was cut, is damaged, or is no JSON object."""
         if len(line) > LONGEST_LINE:
             return None
-        end = _LINE_END.search(line)
+        end = _end_of(line)
         if end is None and (self._checked or _ONCE_CHECKED.search(line)):
             return None
         if end is not None:

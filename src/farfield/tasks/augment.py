@@ -27,7 +27,7 @@ GREY = (0.299, 0.587, 0.114)
 
 @dataclass(frozen=True)
 class Draws:
-    """What is drawn for a batch, a number an image. Boxes are in whole pixels."""
+    """What is drawn for a batch, a number an image. Boxes are in whole pixels. It is drawn on the CPU."""
 
     top: Tensor
     left: Tensor
@@ -39,6 +39,10 @@ class Draws:
     saturation: Tensor
     hue: Tensor
     grey: Tensor
+
+    def on(self, device: torch.device) -> Draws:
+        """The same draws where the images are."""
+        return Draws(**{name: drawn.to(device) for name, drawn in vars(self).items()})
 
 
 def draw(images: int, height: int, width: int, generator: Generator) -> Draws:
@@ -65,7 +69,7 @@ def draw(images: int, height: int, width: int, generator: Generator) -> Draws:
 
 def standard(x: Tensor, generator: Generator) -> Tensor:
     """Crop, flip, jitter and grey, with draws of its own for every image."""
-    drawn = draw(len(x), x.shape[2], x.shape[3], generator)
+    drawn = draw(len(x), x.shape[2], x.shape[3], generator).on(x.device)
     x = crop_and_flip(x, drawn)
     return recolour(x, drawn) if x.shape[1] == 3 else relight(x, drawn).clamp(0, 1)
 
@@ -85,7 +89,7 @@ def crop_and_flip(x: Tensor, drawn: Draws) -> Tensor:
 
 def _sampled_at(size: int, start: Tensor, length: Tensor) -> Tensor:
     """Where along an axis each of `size` output pixels looks, [n, size]; never outside the box."""
-    steps = torch.arange(size, dtype=start.dtype) + 0.5
+    steps = torch.arange(size, dtype=start.dtype, device=start.device) + 0.5
     places = start.unsqueeze(1) + steps * (length / size).unsqueeze(1) - 0.5
     return places.clamp(min=start.unsqueeze(1), max=(start + length - 1).unsqueeze(1))
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
+from farfield.reproducibility.devices import device_named
 from farfield.tasks import registry
 from farfield.tasks.data_folder.store import MissingData, locate
 from farfield.tasks.data_sets.image_listing import LISTINGS
@@ -29,17 +32,18 @@ def open_task(
     features: str | None = None,
     image_size: int | None = None,
     rows: int | None = None,
+    device: str = "cpu",
 ) -> Task:
     """A task by name, by its folder of images or as it is: at another size, or as features of a frozen backbone.
 
-    `features` is "cached" (the default backbone), "cached:resnet18", or "cached:FILE.npz" for features that are ready.
-    `rows` takes a part of it, by domain and class, for a quick look.
+    `features` is "cached" (the default backbone), "cached:resnet18", "timm:NAME", or "cached:FILE.npz" for features
+    that are ready. `rows` takes a part of it, by domain and class, for a quick look. `device` computes the features.
     """
-    whole = _whole(task, features, image_size)
+    whole = _whole(task, features, image_size, device_named(device))
     return whole if rows is None else part_of(whole, rows)
 
 
-def _whole(task: str | Path | Task, features: str | None, image_size: int | None) -> Task:
+def _whole(task: str | Path | Task, features: str | None, image_size: int | None, device: torch.device) -> Task:
     if features is None and image_size is None:
         return _opened(task)
     if features is not None and image_size is not None:
@@ -52,12 +56,12 @@ def _whole(task: str | Path | Task, features: str | None, image_size: int | None
     if backbone.endswith(".npz"):
         return ready_features(_name_of(task), ready_path(backbone))
     if isinstance(task, Path):
-        made = features_of_images(_name_of(task), listed(task), backbone, f"the images in {task.name}", "")
+        made = features_of_images(_name_of(task), listed(task), backbone, f"the images in {task.name}", "", device)
         return replace(made, classes_from_rows=True)
     if isinstance(task, Task):
-        return with_features(task, backbone)
+        return with_features(task, backbone, device)
     try:
-        return _named(task, backbone)
+        return _named(task, backbone, device)
     except MissingData:
         ready = locate(READY[task]) if task in READY and backbone == DEFAULT else None
         if ready is None:
@@ -89,10 +93,10 @@ def has_image_files(name: str) -> bool:
     return name in LISTINGS
 
 
-def _named(name: str, backbone: str) -> Task:
+def _named(name: str, backbone: str, device: torch.device) -> Task:
     """A registered task's features. Images that can be listed need not be decoded at another size first."""
     if name not in LISTINGS:
-        return with_features(registry.load(name), backbone)
+        return with_features(registry.load(name), backbone, device)
     listing = LISTINGS[name]
-    made = features_of_images(name, listing.find(), backbone, listing.description, listing.source)
+    made = features_of_images(name, listing.find(), backbone, listing.description, listing.source, device)
     return replace(made, held_out=listing.held_out)

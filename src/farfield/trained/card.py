@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from farfield.models import NORM_POLICIES, hash_states
+from farfield.models import NORM_POLICIES, ModelSpec, hash_states
 from farfield.printable import visible
 from farfield.privacy.statement import cost_text, sentences
 from farfield.protocol.selection import validated
@@ -93,10 +93,22 @@ weights, which are not in this folder: {name}, sha256 {digest}.
     return f"```\n{command}\n```\n\nMODEL is this folder. {how}. {measure}\n{needs}"
 
 
+def _first_weights(weights: str) -> str:
+    """Return the row that says which file training started from; nothing where it started from scratch."""
+    name, mark, digest = weights.partition("@sha256:")
+    return f"| pretrained weights | {as_markdown(name)}, sha256 {digest} |\n" if mark else ""
+
+
 def _losses(result: Mapping[str, Any]) -> str:
     """Return a paragraph about replies that the model lacks; nothing where it lacks none."""
     sentences = loss_sentences(result.get("lost"), result.get("skipped_rounds"))
     return f"\n**Read with care.** {' '.join(as_markdown(sentence) for sentence in sentences)}\n" if sentences else ""
+
+
+def _where_made(result: Mapping[str, Any]) -> str:
+    """Return the lines that say on which device and in which precision the clients computed."""
+    named = {name: result[name] for name in ("device", "precision") if result.get(name)}
+    return "".join(f"| {name} | {as_markdown(str(value))} |\n" for name, value in named.items())
 
 
 def _privacy_section(privacy: Mapping[str, Any] | None) -> str:
@@ -126,6 +138,8 @@ def _card(
             f"not: run {_bench_command(task, variant)}, which holds out one domain after the other."
         )
     state = trained.model.state()
+    # The model in memory forgets the weights that training started from; what was recorded does not.
+    spec = ModelSpec.model_validate(trained.about["spec"])
     privacy = result.get("privacy")
     kept, measured = f"by {plan.keeping_rule}", f"{trained.about['source_validation']:.4f}"
     if privacy is not None:
@@ -144,11 +158,12 @@ A model for {as_markdown(task.description or task.name)}, trained across {result
 | method | {variant.method} |
 | round kept | {trained.about["round"]} of {plan.rounds}, {kept} |
 | {metric} on the sources' validation rows | {measured} |
-| parameters | {state.parameters.numel()} |
+| featurizer | {as_markdown(spec.featurizer)} |
+{_first_weights(spec.weights)}| parameters | {state.parameters.numel()} |
 | normalisation | {plan.model.norm}: {NORM_POLICIES[plan.model.norm]} |
 | sha256 of parameters and buffers | {hash_states([state])} |
 | seed | {job.seed} |
-{_privacy_section(privacy)}
+{_where_made(result)}{_privacy_section(privacy)}
 The validation figure is measured on the domains that took part. {unseen}
 
 {"" if bench is None else bench}

@@ -70,18 +70,24 @@ class Evaluation:
 
 
 def evaluate(
-    model: TrainedModel | str | Path, *data: str | Path, label: str | None = None, domain: str | None = None
+    model: TrainedModel | str | Path,
+    *data: str | Path,
+    label: str | None = None,
+    domain: str | None = None,
+    device: str = "cpu",
+    precision: str = "float32",
 ) -> Evaluation:
     """Measure a trained model, or the folder that holds one, on labelled files of the kind that it was trained on.
 
     A table has its truth in the column `label` and, if there are several sites in it, their names in `domain` (both
     as in training by default); a .npz file has arrays x and y (`label` names another than y) and perhaps `domain`; a
     folder of images is class/*.png or domain/class/*.png. Rows without a label are left out, and so are classes that
-    the model does not know; the notes say how many.
+    the model does not know; the notes say how many. A folder's model computes on `device` and in `precision`; one that
+    is loaded already stays as it was loaded.
     """
     from farfield.trained.model_folder import load_model
 
-    trained = load_model(Path(model)) if isinstance(model, str | Path) else model
+    trained = load_model(Path(model), device, precision) if isinstance(model, str | Path) else model
     if not data:
         raise ExamplesError("give at least one file to measure on")
     paths = [Path(path) for path in data]

@@ -20,6 +20,8 @@ from farfield.records.bench_folder import PREPARATION
 from farfield.records.checked_files import read_checked_json, write_checked_json
 from farfield.records.checked_tensors import load_checked, save_checked
 from farfield.records.checksums import DamagedFile
+from farfield.reproducibility.devices import CPU, computing_on, device_named
+from farfield.reproducibility.precision import check_precision
 from farfield.runs.plan import Plan
 from farfield.runs.settings import PlanError
 from farfield.runs.source_schema import SourceSchema
@@ -49,6 +51,8 @@ class TrainedModel:
     preparation: FittedTable | FittedWords | None = None
     #: How images become examples; None where the model was not trained on images.
     input: ImageInput | None = None
+    #: Where the model computes; what goes in and what comes out is on the CPU.
+    device: torch.device = CPU
 
     def read(self, *paths: str | Path) -> Examples:
         """Examples from files of the kind that the model was trained on, made as training made its own.
@@ -79,8 +83,9 @@ class TrainedModel:
             raise PlanError("there are no examples to predict")
         if len(x) == 1 and self.model.spec.norm == "local":
             raise PlanError("this model normalises by the statistics of a batch; give it at least two examples")
-        rows = Rows({"": Domain("", x, torch.zeros(len(x)))}, [("", torch.arange(len(x)))])
-        logits = predict(self.model, rows)
+        rows = Rows({"": Domain("", x, torch.zeros(len(x)))}, [("", torch.arange(len(x)))], self.device)
+        with computing_on(self.device):
+            logits = predict(self.model, rows)
         return logits if self.classes or self.preparation is None else self.preparation.outputs(logits)
 
 
@@ -118,8 +123,13 @@ class Best:
         save_checked(self._out / WEIGHTS, tensors, {"farfield": json.dumps(about)})
 
 
-def load_model(folder: Path) -> TrainedModel:
-    """Read a model folder that `train` wrote."""
+def load_model(folder: Path, device: str = "cpu", precision: str = "float32") -> TrainedModel:
+    """Read a model folder that `train` wrote. It predicts on this device and in this precision.
+
+    The precision is not that of the training: a model that was trained in bfloat16 has parameters in float32.
+    """
+    on = device_named(device)
+    check_precision(precision, on)
     path = Path(folder) / WEIGHTS
     if not path.exists():
         raise RecordsError(f"'{folder}' holds no model (no {WEIGHTS}); give a folder that 'farfield train' wrote")
@@ -129,9 +139,9 @@ def load_model(folder: Path) -> TrainedModel:
         raise RecordsError(f"'{path}' is damaged or was not written by farfield: it has {sorted(tensors)[:5]}")
     state = ModelState(tensors["parameters"], tensors["buffers"])
     check_card(Path(folder), path, state)
-    model = _built(path, about.spec, state)
+    model = _built(path, about.spec.model_copy(update={"precision": precision}), state)
     preparation = _read_preparation(Path(folder) / PREPARATION) if about.prepared else None
-    return TrainedModel(model, about.classes, about.everything, preparation, about.input)
+    return TrainedModel(model, about.classes, about.everything, preparation, about.input, on)
 
 
 def _built(path: Path, spec: ModelSpec, state: ModelState) -> Model:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from farfield.records import RecordsError, RunFolder
+from farfield.reproducibility.devices import computing_on, devices_named
 from farfield.runs.callbacks import Callback, check_callbacks, telling
+from farfield.runs.device_checks import check_device, with_precision
 from farfield.runs.engines import check_engine, open_engine
 from farfield.runs.plan import Job, Plan, check_counts, check_one_variant, make_plan
 from farfield.runs.processes import Silent
@@ -44,6 +46,8 @@ def train(
     rows: int | None = None,
     settings: Mapping[str, Any] | None = None,
     engine: str = "local",
+    device: str = "cpu",
+    precision: str | None = None,
     workers: int | None = None,
     checkpoint_every: int = 10,
     resume: bool = False,
@@ -59,8 +63,11 @@ def train(
     again; a registered one is opened by name. What is given besides wins over the bench.
     `rules` has the selection rule that keeps a round, by default "source-validation": the best `metric` on the sources'
     validation rows. Of several rules the first that is not an oracle counts, as in the first table of a bench.
+    `device` and `precision` are as for `farfield.bench`; of several GPUs the first is taken.
     `ready` is called when everything was checked, before the first round. `callbacks` are told of each round.
     """
+    devices = devices_named(device)[:1]
+    settings = with_precision(settings, precision)
     if from_bench is not None:
         choice = from_bench if isinstance(from_bench, BenchChoice) else bench_choice(from_bench, _label(algorithm))
         given: dict[str, Any] = {"rounds": rounds, "partition": partition, "clients": clients, "cohort": cohort}
@@ -78,11 +85,11 @@ def train(
     variant = check_one_variant("fedavg" if algorithm is None else algorithm, settings)
     label = variant.label
     check_weights(settings)
-    task = open_task(task, features=features, image_size=image_size, rows=rows)
+    task = open_task(task, features=features, image_size=image_size, rows=rows, device=device)
     if choice is not None:
         choice.check_data(task)
     out = Path(out)
-    check_engine(engine, None, workers)
+    check_engine(engine, None, workers, devices)
     check_counts(workers, None, checkpoint_every)
     callbacks = check_callbacks(callbacks)
     plan = make_plan(
@@ -102,6 +109,7 @@ def train(
         all_train=True,
         settings=settings,
     )
+    check_device(plan, devices)
     if not plan.algorithm(label).one_model:
         raise PlanError(f"{label} gives one model per client and no common one to keep; train another method")
     job = Job(label, None, seed)
@@ -121,7 +129,7 @@ def train(
             watch(progress)
 
         teller.start()
-        with open_engine(engine, plan, task, workers) as opened:
+        with open_engine(engine, plan, task, workers, devices) as opened, computing_on(devices[0]):
             result = run_job(
                 plan,
                 task,

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from farfield.models import WeightsError
+from farfield.models import TimmError, WeightsError
 from farfield.tasks.data_folder.store import cache_folder
 from farfield.tasks.images.features import FeatureError, array_features, file_features, frozen
 from farfield.tasks.images.image_set import ImageError, ImageInput, ImageSet
@@ -67,7 +67,7 @@ def read_arrays(x: Tensor, way: ImageInput) -> Tensor:
 def _width(way: ImageInput) -> int:
     try:
         return frozen(way.backbone, way.weights)[1]
-    except WeightsError as error:
+    except (WeightsError, TimmError) as error:
         raise FeatureError(f"this model takes features of {way.backbone}, and {error}") from error
 
 
