@@ -33,10 +33,11 @@ from farfield.cli.data_options import (
     print_reading,
     typed,
 )
-from farfield.cli.engine_options import EngineOption, Workers
+from farfield.cli.engine_options import Device, EngineOption, Precision, Workers
 from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings, seed_list
 from farfield.cli.output_file import check_output
+from farfield.cli.place_options import On, ShareOption, print_share
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.sweep_options import Reach, Sweep, print_sweep, with_losses
 from farfield.cli.track_options import Track, callback_warnings, make_trackers
@@ -45,17 +46,21 @@ from farfield.errors import UserError
 from farfield.protocol.leading_metric import check_metric
 from farfield.report.formats import metric_label
 from farfield.report.lost_replies import lost_unexpectedly
+from farfield.reproducibility.devices import devices_named
 from farfield.runs import presets
 from farfield.runs.bench import bench as run_bench
-from farfield.runs.bench import runs_at_once
+from farfield.runs.bench import can_probe, runs_at_once
+from farfield.runs.device_checks import with_precision
 from farfield.runs.dry_run import dry_run
 from farfield.runs.engines import check_engine
 from farfield.runs.grid.axes import read_axes
 from farfield.runs.grid.sweep import sweep as run_sweep
 from farfield.runs.growing import bench_there, variants_asked
+from farfield.runs.places import check_place
 from farfield.runs.plan import DEFAULT_ALGORITHMS, DEFAULT_RULES, DEFAULT_SEEDS, Plan, folder_name
 from farfield.runs.references import REFERENCES
 from farfield.runs.settings import seed_numbers
+from farfield.runs.share import check_share, read_share
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import tuning_lines
 from farfield.runs.variants import parse_variants
@@ -187,11 +192,19 @@ def bench(
         ),
     ] = None,
     engine: EngineOption = "local",
+    device: Device = "cpu",
+    precision: Precision = None,
     workers: Workers = None,
     parallel: Annotated[
         int | None,
-        typer.Option("--parallel", "-j", help="Runs at the same time; one per core by default, on flower always 1."),
+        typer.Option(
+            "--parallel",
+            "-j",
+            help="Runs at the same time; one per core by default, of the cluster with --on; on flower always 1.",
+        ),
     ] = None,
+    on: On = None,
+    share: ShareOption = None,
     quorum: Annotated[float, typer.Option(help="Share of a cohort that must reply for a round to count.")] = 0.5,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which a client's reply is too late.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between evaluations.")] = None,
@@ -227,7 +240,18 @@ def bench(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the result only.")] = False,
 ) -> None:
     """Compare methods on domains they never saw: leave one domain out, for every method, domain and seed."""
-    check_engine(engine, parallel, workers)
+    devices = devices_named(device)
+    check_engine(engine, parallel, workers, devices)
+    check_place(on, engine, workers, devices)
+    check_share(
+        read_share(share),
+        without_out=out is None,
+        fresh=fresh,
+        on=on is not None,
+        tune=tune is not None,
+        sweep=bool(sweep),
+        callbacks=bool(track),
+    )
     check_metric(metric)
     if resume and fresh:
         raise UserError("--resume goes on with a bench and --fresh replaces it; give one of the two")
@@ -270,7 +294,7 @@ def bench(
         "quorum": quorum,
         "deadline": deadline,
         "equal_steps": equal_steps,
-        "settings": parse_settings(settings or []),
+        "settings": with_precision(parse_settings(settings or []), precision),
     }
     own_rows = preset is None or _own_rows(presets.load(preset), name, data)
     chosen = presets.with_preset(preset, given, features=features, image_size=image_size, own_rows=own_rows)
@@ -298,7 +322,7 @@ def bench(
         encoding,
         sheet,
     )
-    loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings, rows=part_rows)
+    loaded = find_task(name, data, options, features, chosen.image_size, chosen.settings, part_rows, device)
     loaded = replace(loaded, notes=(*loaded.notes, *chosen.notes))
     folder = out if out is not None else Path("runs") / f"{folder_name(loaded.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     started = time.monotonic()
@@ -322,8 +346,8 @@ def bench(
             out,
             resume=resume,
             fresh=fresh,
-            at_once=runs_at_once(engine, workers, parallel),
-            probe=engine == "local",
+            at_once=runs_at_once(engine, workers, parallel, devices),
+            probe=can_probe(engine, devices),
         )
         ready(found.plan)
         for line in [*found.lines(), "nothing was run (--dry-run)"]:
@@ -335,8 +359,11 @@ def bench(
             how: dict[str, Any] = {
                 **chosen.options,
                 "engine": engine,
+                "device": device,
                 "workers": workers,
                 "parallel": parallel,
+                "on": on,
+                "share": share,
                 "checkpoint_every": checkpoint_every,
                 "out": folder,
                 "resume": resume,
@@ -363,6 +390,11 @@ def bench(
         if json_file is not None:
             swept.json(json_file)
         if swept.failures or swept.points.missing or (with_losses(swept) and deadline is None):
+            raise typer.Exit(1)
+        return
+    if share is not None and result.waiting:
+        print_share(share, result.waiting, folder)
+        if result.unmade:
             raise typer.Exit(1)
         return
     page = result.report()

@@ -14,6 +14,22 @@ EngineOption = Annotated[
         "for small models) or flower (Flower's simulation); see 'farfield list engines'.",
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        help="What computes: cpu, cuda (of several GPUs, runs take one each in turn), cuda:N, mps, or auto for a GPU "
+        "where there is one. The last bits differ from device to device, and results name theirs.",
+    ),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        help="float32, or bfloat16 where the hardware has it: how the layers below the head compute. Default: float32.",
+        show_default=False,
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(

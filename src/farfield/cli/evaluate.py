@@ -9,6 +9,7 @@ import typer
 
 from farfield.cli.console import output
 from farfield.cli.data_options import print_notes
+from farfield.cli.engine_options import Device, Precision
 from farfield.cli.output_file import check_output
 from farfield.trained.evaluation import evaluate as evaluate_model
 
@@ -38,6 +39,8 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    device: Device = "cpu",
+    precision: Precision = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures to this file.")] = None,
 ) -> None:
     """Measure a trained model on a labelled new site: every metric, the AUROC's interval, and calibration.
@@ -47,7 +50,7 @@ def evaluate(
     Figures are for all rows and, where the data names several domains, for each. Rows are counted from 1.
     """
     check_output("--json", json_file, [model, *data, *(Path(name) for name in (label, domain) if name is not None)])
-    result = evaluate_model(model, *data, label=label, domain=domain)
+    result = evaluate_model(model, *data, label=label, domain=domain, device=device, precision=precision or "float32")
     print_notes(result.notes)
     if json_file is not None:
         result.json(json_file)

@@ -18,6 +18,7 @@ from farfield.cli.console import messages
 from farfield.cli.data_options import (
     print_notes,
 )
+from farfield.cli.engine_options import Device, Precision
 from farfield.cli.output_file import check_output
 from farfield.errors import UserError
 from farfield.printable import visible
@@ -43,6 +44,8 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    device: Device = "cpu",
+    precision: Precision = None,
 ) -> None:
     """Predict a label with probabilities (or a value) for every example, as CSV: one line per row or per image.
 
@@ -50,7 +53,7 @@ def predict(
     counted from 1, the first below the header, here as in all messages.
     """
     check_output("--to", to, [*data, model])
-    trained = load_model(model)
+    trained = load_model(model, device, precision or "float32")
     check_threshold(threshold, trained.classes)
     examples = trained.read(*data)
     outputs = trained.outputs(examples.x)

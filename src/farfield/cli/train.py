@@ -32,7 +32,7 @@ from farfield.cli.data_options import (
     print_reading,
     typed,
 )
-from farfield.cli.engine_options import EngineOption, Workers
+from farfield.cli.engine_options import Device, EngineOption, Precision, Workers
 from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.losses import print_losses
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings
@@ -41,6 +41,7 @@ from farfield.cli.track_options import Track, callback_warnings, make_trackers
 from farfield.errors import UserError
 from farfield.printable import one_line
 from farfield.records import RunFolder
+from farfield.reproducibility.devices import devices_named
 from farfield.runs.plan import check_one_variant
 from farfield.runs.rounds import Progress as RunProgress
 from farfield.tasks import names as task_names
@@ -109,6 +110,8 @@ def train(
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
     engine: EngineOption = "local",
+    device: Device = "cpu",
+    precision: Precision = None,
     workers: Workers = None,
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the training in --out.")] = False,
@@ -116,6 +119,7 @@ def train(
     track: Track = None,
 ) -> None:
     """Train one method on all domains and write a model folder: weights and a card."""
+    devices_named(device)  # before data is read
     for path in use_file or []:
         use(path)
     callbacks = make_trackers(track)
@@ -146,7 +150,7 @@ def train(
         name = choice.task if task is None and data is None else task
         if data is None and name not in task_names():
             raise UserError(f"the bench in '{from_bench}' is of data of your own; give it again with --data")
-    loaded = find_task(name, data, options, features, image_size, given, rows=part_rows)
+    loaded = find_task(name, data, options, features, image_size, given, part_rows, device)
     if choice is not None:
         choice.check_data(loaded)
         messages.print(one_line(choice.sentence), highlight=False, soft_wrap=True, markup=False)
@@ -178,6 +182,8 @@ def train(
                 cohort=cohort,
                 settings=given,
                 engine=engine,
+                device=device,
+                precision=precision,
                 workers=workers,
                 checkpoint_every=checkpoint_every,
                 resume=resume,
@@ -202,6 +208,7 @@ def train(
         "--partition": partition,
         "--select": select,
         "--set": settings,
+        "--precision": precision,
         "--use": use_file,
     }
     about = load_model(folder).about

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -34,11 +33,14 @@ from farfield.cli.engine_options import Workers
 from farfield.cli.image_options import Features, ImageSize
 from farfield.cli.option_values import Metric, comma_list, communication_list, parse_settings
 from farfield.cli.output_file import check_output
+from farfield.cli.place_options import On
 from farfield.cli.progress import SweepDisplay
 from farfield.cli.tune_options import TuneBy, TuneOnly
 from farfield.errors import UserError
 from farfield.printable import one_line
 from farfield.records.atomic import write_json
+from farfield.runs.bench import runs_at_once
+from farfield.runs.places import check_place
 from farfield.runs.plan import Plan, check_variants, folder_name
 from farfield.runs.tuning.request import read_request
 from farfield.runs.tuning.study import tuning_lines
@@ -95,8 +97,12 @@ def tune(
     ] = None,
     workers: Workers = None,
     parallel: Annotated[
-        int | None, typer.Option("--parallel", "-j", help="Runs at the same time; one per core by default.")
+        int | None,
+        typer.Option(
+            "--parallel", "-j", help="Runs at the same time; one per core by default, of the cluster with --on."
+        ),
     ] = None,
+    on: On = None,
     checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Folder for the trials; a new one under runs/ by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the tuning in --out.")] = False,
@@ -108,6 +114,7 @@ def tune(
     """Find settings of methods, with as many trials for each, on source domains alone."""
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the tuning to go on with")
+    check_place(on, "local", workers)
     check_output("--json", json_file, [data])
     read_request(trials, by, comma_list(only))
     for path in use_file or []:
@@ -155,12 +162,14 @@ def tune(
                 validation=validation,
                 settings=given,
                 workers=workers or 1,
-                parallel=parallel or (1 if (workers or 1) > 1 else os.cpu_count() or 1),
+                parallel=parallel if on is not None else runs_at_once("local", workers, parallel),
+                on=on,
                 checkpoint_every=checkpoint_every,
                 out=folder,
                 resume=resume,
                 fresh=fresh,
                 ready=ready,
+                tell=lambda sentence: messages.print(sentence, highlight=False, soft_wrap=True, markup=False),
                 observer=display,
             )
     except KeyboardInterrupt:

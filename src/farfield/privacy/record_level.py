@@ -99,7 +99,7 @@ class RecordLevelTraining:
         """Put the private gradient into `model.gradient`. No loss is returned, because none may leave."""
         total = clipped_sum(model, lambda m, b: self._method.row_losses(m, b, **local.shared), batch, self._clip)
         model.gradient.copy_(with_noise(total, self._clip, self._noise, self._source)).div_(self._expected)
-        return torch.zeros(())
+        return model.vector.new_zeros(())
 
 
 def private_full_gradient(method: LosesByRow, client: Client, model: Model) -> Tensor:
@@ -119,5 +119,5 @@ def with_noise(total: Tensor, clip: float, noise: float, source: Source) -> Tens
     """
     if not noise:
         return total
-    noised: Tensor = total.double() + source.normal(tuple(total.shape)).mul_(noise * clip)
-    return noised.to(total.dtype)
+    noised: Tensor = total.cpu().double() + source.normal(tuple(total.shape)).mul_(noise * clip)
+    return noised.to(total.dtype).to(total.device)

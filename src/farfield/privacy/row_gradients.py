@@ -98,7 +98,7 @@ def _sum_of_linear_layers(model: Model, row_losses: RowLosses, batch: Batch, cli
             hook.remove()
     # Rows do not mix, so the derivative of the sum by a row's outputs is that of the row's own loss.
     by_output = torch.autograd.grad(losses.sum(), [out[id(layer)] for layer in layers])
-    squares = torch.zeros(len(batch.y), dtype=torch.float64)
+    squares = torch.zeros(len(batch.y), dtype=torch.float64, device=batch.y.device)
     for layer, delta in zip(layers, by_output, strict=True):
         inputs = into[id(layer)].double().square().sum(1) + (layer.bias is not None)
         squares += delta.double().square().sum(1) * inputs

@@ -13,7 +13,8 @@ from farfield.federation.client import Rows
 from farfield.models import Model, ModelSpec, ModelState, build_model
 from farfield.protocol.metrics import logit_metrics, regression_metrics
 from farfield.protocol.site_figures import classification_site, regression_site
-from farfield.reproducibility.randomness import derive_seed
+from farfield.reproducibility.devices import CPU
+from farfield.reproducibility.randomness import derive_seed, generators_kept, seed_layers
 from farfield.tasks.task import Domain, TaskKind
 
 
@@ -23,7 +24,7 @@ class HeldOut:
     `outputs` turns what a regression's model gives into the units of the domain's labels. A class number beyond the
     model's is of a class that no source has (`metrics.logit_metrics`). Several held-out domains can share one `model`,
     into which the measured states are loaded. `classes` names the classes in the figures of a site, `unseen` the rows
-    of classes that the model cannot name.
+    of classes that the model cannot name. `device` is where the models are computed; the metrics are on the CPU.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class HeldOut:
         *,
         classes: Sequence[str] = (),
         unseen: Mapping[str, int] | None = None,
+        device: torch.device = CPU,
     ) -> None:
-        self._rows = Rows({domain.name: domain}, [(domain.name, torch.arange(len(domain)))])
+        self._rows = Rows({domain.name: domain}, [(domain.name, torch.arange(len(domain)))], device)
         self._labels = domain.y.numpy()
         self._kind = kind
         self._outputs = outputs
@@ -76,14 +78,14 @@ class HeldOut:
 
 
 def predict(model: Model, rows: Rows) -> Tensor:
-    """The model's outputs on every row, in large batches, as for a client that took no part.
+    """The model's outputs on every row, in large batches, as for a client that took no part. They are on the CPU.
 
     The same model and rows give the same outputs, also where the model samples its representation.
     """
-    model.eval_unseen()
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed("test samples"))
+    model.on(rows.device).eval_unseen()
+    with torch.no_grad(), generators_kept(rows.device):
+        seed_layers(rows.device, derive_seed("test samples"))
         # Parts of about equal size: statistics of a batch of one row would be none.
         split = torch.arange(len(rows)).tensor_split(-(-len(rows) // rows.at_once))
         parts = [model.predict(rows.take(part).x) for part in split]
-    return torch.cat(parts)
+    return torch.cat(parts).to(CPU)

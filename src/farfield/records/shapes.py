@@ -101,6 +101,8 @@ class _Result(_Shape):
     peak_memory_mb: Cost = 0.0
     events: Count = 0
     engine: Text = ""
+    device: Text = ""
+    precision: Name = ""
     method: Name = ""
     settings: Settings = {}
     model_sha256: Name = ""

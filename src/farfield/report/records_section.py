@@ -94,11 +94,18 @@ def honesty_pairs(sweep: Sweep, rule: str) -> Pairs:
             "independent: read a p-value close to 0.05 as weak.",
         ),
         *(("Runs made with", text) for text in _run_versions(sweep)),
+        *(("Clients computed on", text) for text in _run_devices(sweep)),
         (
             "Page written by",
             f"farfield {version('farfield')}, torch {version('torch')}, Python {platform.python_version()}",
         ),
     ]
+
+
+def _run_devices(sweep: Sweep) -> list[str]:
+    """The devices and precisions that the runs say they were made with; the last bits differ from one to the other."""
+    known = [(row["device"], row.get("precision") or "float32") for row in sweep.rows if row.get("device")]
+    return list(dict.fromkeys(f"{device}, in {precision}" for device, precision in known))
 
 
 def _run_versions(sweep: Sweep) -> list[str]:

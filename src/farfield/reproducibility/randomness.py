@@ -8,6 +8,8 @@ The key says what the numbers are for, so the same key gives the same numbers in
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 
 import torch
@@ -31,3 +33,26 @@ def generator(*key: int | str) -> torch.Generator:
     a stream. That is harmless for shuffles and initial weights; do not build secrets on it.
     """
     return torch.Generator().manual_seed(derive_seed(*key))
+
+
+def seed_layers(device: torch.device, seed: int) -> None:
+    """Start what layers and losses draw from, on the CPU and on this device, with this seed."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+
+
+@contextmanager
+def generators_kept(device: torch.device) -> Iterator[None]:
+    """Leave torch's own generators, the CPU's and this device's, as they were before."""
+    if device.type == "mps":
+        before = torch.mps.get_rng_state()
+        with torch.random.fork_rng(devices=[]):
+            yield
+        torch.mps.set_rng_state(before)
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
 
+import torch
+
 from farfield.algorithms import FedAvg
 from farfield.federation.engine import Engine
 from farfield.federation.engines.batched.engine import BatchedFederation, Serve
@@ -21,6 +23,7 @@ from farfield.federation.engines.local import LocalFederation
 from farfield.federation.population import Population
 from farfield.models import Model
 from farfield.report.formats import listed
+from farfield.reproducibility.devices import CPU, check_processes, processes_at_once
 from farfield.runs.plan import Job, Plan
 from farfield.runs.run_data import RunData
 from farfield.runs.settings import PlanError
@@ -40,10 +43,13 @@ class PreparedRun:
 
 
 class RunEngine(Protocol):
-    """An opened engine. `name` is for the record."""
+    """An opened engine. `name` is for the record; of several `devices` runs take one each, in turn."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]: ...
 
     def federation(self, run: PreparedRun) -> Engine:
         """Make the federation of a run's clients; it is closed when the run ends."""
@@ -55,6 +61,7 @@ class LocalEngine:
 
     workers: int = 1
     name: str = "local"
+    devices: tuple[torch.device, ...] = (CPU,)
 
     def federation(self, run: PreparedRun) -> Engine:
         return LocalFederation(
@@ -74,6 +81,7 @@ class BatchedEngine:
 
     serve: Serve | None = None
     name: str = "batched"
+    devices: tuple[torch.device, ...] = (CPU,)
 
     def federation(self, run: PreparedRun) -> Engine:
         return BatchedFederation(
@@ -138,9 +146,17 @@ def engine_named(name: str) -> EngineEntry:
     return engine
 
 
-def check_engine(name: str, parallel: int | None, workers: int | None = None) -> None:
+def check_engine(
+    name: str, parallel: int | None, workers: int | None = None, devices: tuple[torch.device, ...] = (CPU,)
+) -> None:
     """Refuse an engine that is not here, or cannot be used so, before a folder is made."""
     engine = engine_named(name)
+    if devices != (CPU,):
+        if name == "flower":
+            raise PlanError("on the engine 'flower' clients compute on the CPU; omit --device, or use --engine local")
+        if workers is not None and workers > 1:
+            raise PlanError(f"on a GPU the clients of a run take turns in one process; omit --workers {workers}")
+        check_processes(devices, processes_at_once(devices, parallel) or 1, "--parallel")
     if name == "batched" and workers is not None and workers > 1:
         raise PlanError(
             f"on the engine 'batched' the clients of a run are trained together, not by workers; omit --workers "
@@ -154,13 +170,15 @@ def check_engine(name: str, parallel: int | None, workers: int | None = None) ->
 
 
 @contextmanager
-def open_engine(name: str, plan: Plan, task: Task, workers: int | None) -> Iterator[RunEngine]:
+def open_engine(
+    name: str, plan: Plan, task: Task, workers: int | None, devices: tuple[torch.device, ...] = (CPU,)
+) -> Iterator[RunEngine]:
     """Open an engine for the runs of a plan. `workers` are processes that share the clients of a run."""
     if engine_named(name).name == "local":
-        yield LocalEngine(workers if workers is not None else 1)
+        yield LocalEngine(workers if workers is not None else 1, devices=devices)
         return
     if name == "batched":
-        yield BatchedEngine()
+        yield BatchedEngine(devices=devices)
         return
     from farfield.runs.simulation.engine import open_simulation  # imports Flower and Ray
 

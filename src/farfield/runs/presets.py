@@ -12,7 +12,7 @@ from typing import Any
 
 from farfield.algorithms import params_of
 from farfield.errors import UserError
-from farfield.models import BACKBONES
+from farfield.models import is_backbone
 from farfield.runs.settings import sort_settings
 from farfield.runs.variants import Variant, read_variants
 
@@ -154,7 +154,7 @@ def with_preset(
 def describe_network(model: Mapping[str, Any], image_size: int | None = None) -> str:
     """A network's settings in a few words, those that are told."""
     parts = [str(model["featurizer"])] if "featurizer" in model else []
-    if "weights" in model and model.get("featurizer") in BACKBONES:
+    if "weights" in model and is_backbone(str(model.get("featurizer"))):
         weights = str(model["weights"])
         parts[0] += " from scratch" if weights == "none" else " pretrained"
     elif model.get("hidden"):
@@ -190,7 +190,7 @@ def _freezes_nothing(wanted: Mapping[str, Any], asked: Mapping[str, Any]) -> boo
     if "model.norm" in asked or wanted.get("model.norm") != FREEZE:
         return False
     model = {**wanted, **asked}
-    return model.get("model.featurizer") not in BACKBONES or model.get("model.weights") == "none"
+    return not is_backbone(str(model.get("model.featurizer"))) or model.get("model.weights") == "none"
 
 
 def _is_network(key: str) -> bool:

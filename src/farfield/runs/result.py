@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,21 @@ from farfield.report.tables import ResultTable, result_table
 
 
 class BenchResult:
-    """What a bench found: `rows` (one per run), `table()`, `report(path)`, `json(path)`."""
+    """What a bench found: `rows` (one per run), `table()`, `report(path)`, `json(path)`.
 
-    def __init__(self, sweep: Sweep) -> None:
-        self.sweep = sweep
+    Of a share, `unmade` is the number of its runs that failed and `waiting` that of the runs that other shares still
+    have to make. Its results are read, and the reading is counted, when somebody asks for them.
+    """
+
+    def __init__(self, sweep: Sweep | Callable[[], Sweep], *, unmade: int = 0, waiting: int = 0) -> None:
+        self._sweep = sweep
+        self.unmade, self.waiting = unmade, waiting
+
+    @property
+    def sweep(self) -> Sweep:
+        if not isinstance(self._sweep, Sweep):
+            self._sweep = self._sweep()
+        return self._sweep
 
     @property
     def metric(self) -> str:

@@ -112,7 +112,7 @@ class Rounds:
     `validating` are the clients that have validation rows, with their domains. `measure` looks at the held-out domain,
     or at each of several by name; what it gives is sealed, unless the job holds out an inner domain, on which choices
     may be made. `engine` names the engine, for the record: a run may be resumed on another one, and its result names
-    both.
+    both. `device` is where the clients compute, with the same rule; None where they are at sites.
     """
 
     def __init__(
@@ -125,6 +125,7 @@ class Rounds:
         validating: Mapping[int, str],
         *,
         engine: str,
+        device: str | None = None,
         measure: Measure | Mapping[str, Measure] | None = None,
         facts: Mapping[str, Any] | None = None,
         watch: Watch = lambda _: None,
@@ -136,6 +137,7 @@ class Rounds:
         #: What the result says besides what happened: the task, the normalisation.
         self.facts = dict(facts or {})
         self.engines = [engine]
+        self.devices = [] if device is None else [device]
         asked = validation_clients(job.seed, validating, VALIDATION_CLIENTS)
         self.panel = ValidationPanel(asked, validating, pooled=bool(algorithm.params.secure_sums))
         self.sound = SoundRounds(algorithm, fed, fed.quorum, lambda client: validating.get(client, f"client {client}"))
@@ -216,6 +218,8 @@ class Rounds:
         self.sound.left_out = set(checkpoint.meta.get("left_out", ()))
         self.fed.accepted = {int(client): mark for client, mark in checkpoint.meta.get("accepted", {}).items()}
         self.engines = list(dict.fromkeys([*checkpoint.meta.get("engines", ()), *self.engines]))
+        # A checkpoint from before there was a choice is of the CPU.
+        self.devices = self.devices and list(dict.fromkeys([*checkpoint.meta.get("devices", ("cpu",)), *self.devices]))
         self._leave_out()
         for row in self.records.rounds():
             if row.get("validation"):
@@ -229,6 +233,7 @@ class Rounds:
             "server_seconds": self.server_seconds,
             "missed": self.missed,
             "engines": self.engines,
+            "devices": self.devices,
             "skipped": sorted(self.fed.skipped),
             "accepted": {str(client): mark for client, mark in self.fed.accepted.items()},
             "left_out": sorted(self.sound.left_out),
@@ -380,6 +385,7 @@ class Rounds:
             "seed": self.job.seed,
             **self.facts,
             "engine": ", ".join(self.engines),
+            **({"device": ", ".join(self.devices)} if self.devices else {}),
             "rounds": state.round,
             "clients": self.fed.clients,
             "local_steps": traffic.local_steps,

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from farfield.algorithms import AlgorithmError, build, params_of, parts
 from farfield.algorithms.registry import check_parameter
 from farfield.errors import UserError
-from farfield.models import BACKBONES, ModelSpec, build_model, pin
+from farfield.models import BACKBONES, ModelSpec, build_model, is_backbone, native_shape, pin
 from farfield.runs.task_defaults import suited_defaults
 from farfield.runs.variants import AnyVariant, Variant, check_distinct, read_values, read_variants
 from farfield.tasks.augment import AUGMENTATIONS, NONE
@@ -248,13 +248,13 @@ def check_weights(settings: Mapping[str, Any] | None) -> None:
     """Refuse a backbone whose weights are not here or do not fit it, before a million images are decoded for it."""
     name = (settings or {}).get("model.featurizer")
     weights = (settings or {}).get("model.weights", "auto")
-    if name not in BACKBONES or weights == "none" or not isinstance(weights, str):
+    if not isinstance(name, str) or not is_backbone(name) or not isinstance(weights, str):
         return
     # Size and norm play no part in which file is taken: those of the plan are checked with the plan.
-    spec = pin(
-        ModelSpec(featurizer=name, input_shape=(3, 32, 32), outputs=1, norm="freeze", weights=weights), BACKBONES
-    )
-    build_model(spec, seed=0)
+    shape = native_shape(name)
+    spec = pin(ModelSpec(featurizer=name, input_shape=shape, outputs=1, norm="freeze", weights=weights), BACKBONES)
+    if weights != "none":
+        build_model(spec, seed=0)
 
 
 def check_augment(asked: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from farfield.algorithms import FedAvg
 from farfield.federation.population import Population
 from farfield.models import ModelSpec, build_model
@@ -12,6 +14,8 @@ from farfield.protocol.measurement import HeldOut
 from farfield.records import RunFolder
 from farfield.records.bench_folder import PREPARATION
 from farfield.records.checked_files import write_checked_json
+from farfield.reproducibility.devices import device_text
+from farfield.reproducibility.precision import check_precision
 from farfield.runs.engines import LocalEngine, PreparedRun, RunEngine
 from farfield.runs.growing import lengthen
 from farfield.runs.plan import Job, Plan
@@ -60,9 +64,11 @@ def _run_locked(
     if data.fitted is not None:
         write_checked_json(records.path / PREPARATION, data.fitted.to_json())
     algorithm = plan.algorithm_of(job)
-    population = Population(data.sources, data.clients, augment=plan.augment)
+    device = engine.devices[0]
+    check_precision(plan.model.precision, device)
+    population = Population(data.sources, data.clients, augment=plan.augment, device=device)
     spec = plan.spec_for(algorithm, data.schema)
-    measures = _measures(data, task, spec, algorithm)
+    measures = _measures(data, task, spec, algorithm, device)
     model = build_model(spec, job.seed)
     with engine.federation(PreparedRun(plan, job, algorithm, model, data, population)) as fed:
         rounds = Rounds(
@@ -73,6 +79,7 @@ def _run_locked(
             fed,
             {client: population.domain_of(client) for client in population.with_validation_rows()},
             engine=engine.name,
+            device=device_text(device),
             measure=measures,
             facts={**plan.facts(job), **({"unseen": data.unseen} if data.unseen else {})},
             watch=watch,
@@ -81,13 +88,15 @@ def _run_locked(
         return rounds.to_the_end(algorithm.start(model.state()))
 
 
-def _measures(data: RunData, task: Task, spec: ModelSpec, algorithm: FedAvg) -> Measure | dict[str, Measure] | None:
+def _measures(
+    data: RunData, task: Task, spec: ModelSpec, algorithm: FedAvg, device: torch.device
+) -> Measure | dict[str, Measure] | None:
     """Return how to measure on the held-out domain, or on each of several; None where every domain trains."""
     of: dict[str, Measure] = {}
     model = build_model(spec, seed=0) if data.targets else None
     for domain in data.targets:
         classes, unseen = data.schema.classes, data.unseen.get(domain.name)
-        held_out = HeldOut(domain, task.kind, spec, data.outputs, model, classes=classes, unseen=unseen)
+        held_out = HeldOut(domain, task.kind, spec, data.outputs, model, classes=classes, unseen=unseen, device=device)
         of[domain.name] = lambda state, of=held_out: of.measure_with_site(algorithm.models(state))  # type: ignore[misc]
     return of if len(of) > 1 else next(iter(of.values()), None)
 
