@@ -99,3 +99,20 @@ def test_the_mean_losses_of_one_output(share: float) -> None:
                 mean = alone(own, truth[client])
                 assert torch.equal(mean, means[client]), rows
                 assert torch.equal(torch.autograd.grad(mean * share, own)[0], found[client]), rows
+
+
+@pytest.mark.parametrize("clients", [1, 2, 7, 64, 65, 130])
+def test_rows_are_added_up_as_by_the_loss_of_one_client(clients: int) -> None:
+    for rows in (1, 2, 15, 16, 17, 18, 33, 64, 255, 257, 258, 500, 1000, 4098):
+        given = stack(clients, rows, 4, seed=rows).log_softmax(-1)
+        labels = torch.randint(4, (clients, rows), generator=torch.Generator().manual_seed(rows))
+        means = mean_of_classes(-given.gather(-1, labels.unsqueeze(-1)).squeeze(-1))
+        alone = torch.stack([F.nll_loss(own, truth) for own, truth in zip(given, labels, strict=True)])
+        assert torch.equal(means, alone), rows
+
+
+def test_more_rows_than_torch_adds_up_by_sixteen() -> None:
+    given = stack(2, (1 << 16) + 300, 2, seed=0).log_softmax(-1)
+    labels = torch.ones(2, given.shape[1], dtype=torch.int64)
+    means = mean_of_classes(-given[..., 1])
+    assert torch.equal(means, torch.stack([F.nll_loss(own, truth) for own, truth in zip(given, labels, strict=True)]))

@@ -36,7 +36,7 @@ from farfield.federation.bounding import Bound
 from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.local_optimizer import LocalOptimizer
-from farfield.federation.local_training import Local, load_own_buffers, plain, train_client
+from farfield.federation.local_training import STEP_HOOKS, Local, load_own_buffers, plain, train_client
 from farfield.federation.outgoing_updates import UpdateStep
 from farfield.federation.phase import (
     SCALAR,
@@ -106,8 +106,10 @@ class FedAvg:
     trains: ClassVar[bool] = True
     #: Whether training ends in one model for all; a method that keeps one model per client says False.
     one_model: ClassVar[bool] = True
-    #: Whether the hooks of a step work on a stack of clients too. Not inherited: each class says it for its own hooks.
+    #: Whether the hooks of a step work on a stack of clients too. Each class says it for step hooks of its own.
     stackable: ClassVar[bool] = True
+    #: Whether clients compute in float64, which Apple's GPUs do not have; the server always may.
+    float64_at_clients: ClassVar[bool] = False
     #: The output of the cohort's phase that is averaged into the direction.
     sent_update: ClassVar[str] = "update"
     #: What the method works with, and why not with the rest; it is refused by this and listed with it.
@@ -129,8 +131,8 @@ class FedAvg:
         inherit_declarations(cls)
         if "differences" not in vars(cls) and FedAvg in cls.__bases__:
             cls.differences = ()  # FedAvg's differences from its paper are not those of another method
-        if "stackable" not in vars(cls):
-            cls.stackable = False
+        if "stackable" not in vars(cls) and any(hook in vars(cls) for hook in STEP_HOOKS):
+            cls.stackable = False  # nor is this, for hooks of a step that nobody has thought of
         declared = "supports" in vars(cls)
         if not declared and _has_a_loss(cls):
             # Not inherited: a loss that nobody has thought of would ignore the weights without a word.
@@ -249,6 +251,10 @@ class FedAvg:
         hooks = RecordLevelTraining(self, client) if self.params.privacy == "record" else self
         return train_client(hooks, client, model, shared)
 
+    def why_not_stacked(self, spec: ModelSpec) -> str | None:
+        """Return why the step hooks do not work on a stack of such models with these settings; None if they do."""
+        return None
+
     @plain
     def before_training(self, client: Client, model: Model, **shared: Any) -> Mapping[str, Tensor]:
         """Prepare one client's training: return tensors that the steps need, by name."""
@@ -357,7 +363,7 @@ class FedAvg:
 
     def penalty(self, local: Local) -> Tensor:
         """The value of a term in the parameters alone. `adjust` adds its gradient; the battery checks the two agree."""
-        return torch.zeros(local.parameters.shape[:-1], dtype=local.parameters.dtype)
+        return local.parameters.new_zeros(local.parameters.shape[:-1])
 
     @plain
     def adjust(self, gradient: Tensor, local: Local) -> None:

@@ -38,6 +38,7 @@ from farfield.federation.federation import Federation
 from farfield.federation.local_training import Local
 from farfield.federation.phase import SCALAR, Free, Named, Sends, adds_to
 from farfield.math import class_gaussians, gaussian_kl
+from farfield.math.stacks import own_rows
 from farfield.models import Layout, Model, ModelState, head_logits, task_loss
 
 #: Rows on which a client measures its divergence, for the records.
@@ -73,6 +74,7 @@ class FedCiR(FedAvg):
         secure_sums=No("trains its generator on each client's head, and a sum has none of them"),
     )
     representation: ClassVar[Literal["plain", "gaussian"]] = "gaussian"
+    stackable: ClassVar[bool] = True
     penalty_weight: ClassVar[str | tuple[str, ...] | None] = ("lambda_reg", "lambda_align")
     fedavg_when: ClassVar[Mapping[str, Any] | None] = {"lambda_reg": 0.0, "lambda_align": 0.0}
 
@@ -216,9 +218,9 @@ class FedCiR(FedAvg):
         loss = task_loss(model.head(model.draw(mu, sigma)), batch.y, class_weights=weights)
         if "generator" in shared:
             made = self._generator(model.layout)
-            labels = torch.randint(made.classes, batch.y.shape)
-            inputs = made.draw(labels, mu.dtype)
-            features = made(shared["generator"], inputs, shared["generator_statistics"])
+            labels = model.integers(made.classes, batch.y)
+            noise = model.normal(mu.new_empty(*labels.shape, made.noise))
+            features = made(shared["generator"], made.inputs(labels, noise), shared["generator_statistics"])
             loss = loss + self.params.lambda_reg * task_loss(model.head(features), labels)
         if "class_mu" in shared:
             loss = loss + self.params.lambda_align * _align(mu, sigma, batch.y, shared)
@@ -227,7 +229,8 @@ class FedCiR(FedAvg):
 
 def _align(mu: Tensor, sigma: Tensor, y: Tensor, shared: Mapping[str, Tensor]) -> Tensor:
     """L_align, eq. (17): the mean divergence of the examples' Gaussians from their class's."""
-    return gaussian_kl(mu, sigma, shared["class_mu"][y], shared["class_sigma"][y]).mean()
+    references = (own_rows(shared[name], y) for name in ("class_mu", "class_sigma"))
+    return gaussian_kl(mu, sigma, *references).mean(-1)
 
 
 @register

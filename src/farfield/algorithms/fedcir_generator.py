@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from farfield.math import adam_step
+from farfield.math.stacks import add_product, product
 
 _EPSILON = 1e-5
 
@@ -48,8 +49,9 @@ class Generator:
 
     def parts(self, parameters: Tensor) -> tuple[Tensor, ...]:
         """Views of the vector, in the order of `sizes`; the weights as matrices."""
-        first, scale, shift, second, bias = torch.split_with_sizes(parameters, self.sizes)
-        return first.view(self.hidden, -1), scale, shift, second.view(-1, self.hidden), bias
+        first, scale, shift, second, bias = torch.split_with_sizes(parameters, self.sizes, dim=-1)
+        lead = parameters.shape[:-1]
+        return first.view(*lead, self.hidden, -1), scale, shift, second.view(*lead, -1, self.hidden), bias
 
     def initial(self, rng: torch.Generator, dtype: torch.dtype) -> Tensor:
         """Uniform within 1/√fan-in, as torch's linear layers; the normalisation starts as the identity."""
@@ -61,10 +63,13 @@ class Generator:
         parts[1] = torch.ones(self.hidden, dtype=dtype)
         return torch.cat(parts)
 
-    def draw(self, labels: Tensor, dtype: torch.dtype, rng: torch.Generator | None = None) -> Tensor:
+    def draw(self, labels: Tensor, dtype: torch.dtype, rng: torch.Generator) -> Tensor:
         """One input per label: the label one-hot, and standard normal noise."""
-        noise = torch.randn((len(labels), self.noise), generator=rng, dtype=dtype)
-        return torch.cat([F.one_hot(labels, self.classes).to(dtype), noise], dim=1)
+        return self.inputs(labels, torch.randn((len(labels), self.noise), generator=rng, dtype=dtype))
+
+    def inputs(self, labels: Tensor, noise: Tensor) -> Tensor:
+        """Inputs for labels and their noise, of one client or of a stack of clients."""
+        return torch.cat([F.one_hot(labels, self.classes).to(noise.dtype), noise], dim=-1)
 
     def trained(
         self,
@@ -97,8 +102,13 @@ class Generator:
         return torch.stack([before.mean(0), before.var(0, unbiased=False)])
 
     def __call__(self, parameters: Tensor, inputs: Tensor, statistics: Tensor | None = None) -> Tensor:
-        """Generated features; normalised by `statistics`, or by those of the inputs themselves."""
+        """Generated features; normalised by `statistics`, or by those of the inputs themselves.
+
+        For a stack of clients every argument has a leading axis, and statistics are given.
+        """
         first, scale, shift, second, bias = self.parts(parameters)
-        mean, variance = self.statistics(parameters, inputs) if statistics is None else statistics
-        normalised = (inputs @ first.T - mean) * (variance + _EPSILON).rsqrt()
-        return F.linear(F.relu(normalised * scale + shift), second, bias)
+        mean, variance = self.statistics(parameters, inputs) if statistics is None else statistics.unbind(-2)
+        before = product(inputs, first.mT) - mean.unsqueeze(-2)
+        normalised = before * (variance + _EPSILON).rsqrt().unsqueeze(-2)
+        hidden = F.relu(normalised * scale.unsqueeze(-2) + shift.unsqueeze(-2))
+        return add_product(bias.unsqueeze(-2), hidden, second.mT)

@@ -36,7 +36,7 @@ from farfield.federation.local_training import Local
 from farfield.federation.phase import SCALAR, Named, Passes, Sends, phase, stacked_form
 from farfield.federation.reply_checks import LARGEST
 from farfield.math import AlignedHead, aligned_cross_entropy, ema, linear_head_gradient
-from farfield.models import Model, ModelState, Stack, task_loss
+from farfield.models import Model, ModelSpec, ModelState, Stack, task_loss
 
 
 @register
@@ -137,7 +137,7 @@ class FedIIR(FedAvg):
         else:
             for x, y in client.sweep(client.training):
                 gradient += self._of_head(model, x, y, weights) * (len(y) / client.samples)
-        return {"gradient": gradient, "batches": count, "square": float(gradient.double().square().sum()) / count}
+        return {"gradient": gradient, "batches": count, "square": float(gradient.cpu().double().square().sum()) / count}
 
     @stacked_form("head_gradient", rows="training")
     def head_gradient_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
@@ -154,7 +154,7 @@ class FedIIR(FedAvg):
                 weight, bias = linear_head_gradient(features, part.head(features), y)
             parts = [weight.flatten(1), bias] if model.spec.head_bias else [weight.flatten(1)]
             gradient[where] += torch.cat(parts, dim=1) * (y.shape[1] / clients[where.start].samples)
-        return [{"gradient": g, "batches": 1, "square": float(g.double().square().sum())} for g in gradient]
+        return [{"gradient": g, "batches": 1, "square": float(g.double().square().sum())} for g in gradient.cpu()]
 
     def implausible(self, phase: str, values: Named, samples: int, validation: int | None) -> str | None:
         if phase == "head_gradient":
@@ -168,6 +168,11 @@ class FedIIR(FedAvg):
         with torch.no_grad():
             features = model.features(x)
         return _head_gradient(model, features, y, weights, differentiable=False)[1].detach()
+
+    def why_not_stacked(self, spec: ModelSpec) -> str | None:
+        if self.params.gamma and (spec.head != "linear" or self.params.class_weights != "none"):
+            return "fediir takes second derivatives where its head is not linear or classes have weights"
+        return None
 
     def local_gradient(self, model: Model, batch: Batch, local: Local) -> Tensor:
         if self.params.gamma == 0.0 or not _is_closed_form(model, batch.y, local.shared.get("class_weights")):

@@ -177,6 +177,7 @@ class FedILCWithFishr(FedILC):
         "variance_gradient": {"mean_variance": Sends("final layer", "v̄, the clients' mean variance")}
     }
     penalty_weight: ClassVar[str | None] = "fishr"
+    float64_at_clients: ClassVar[bool] = True
     supports: ClassVar[Supports] = replace(
         FedILC.supports,
         regression=No("needs class labels: its penalty is on cross-entropy gradients"),

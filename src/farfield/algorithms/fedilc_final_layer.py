@@ -12,7 +12,7 @@ from farfield.federation.client import Client
 from farfield.federation.client_state import ROUND_ONLY
 from farfield.math import GradientMoments, residuals
 from farfield.models import Model
-from farfield.reproducibility.randomness import derive_seed
+from farfield.reproducibility.randomness import derive_seed, seed_layers
 
 MOMENTS = f"{ROUND_ONLY}moments"
 
@@ -31,7 +31,7 @@ class FinalLayerRows(NamedTuple):
 def final_layer_rows(client: Client, model: Model, weights: Tensor | None) -> Iterator[FinalLayerRows]:
     """All rows, some at a time. What the model draws is the same in every phase of a round."""
     if model.spec.dropout or model.gaussian is not None:
-        torch.default_generator.manual_seed(derive_seed(client.seed, client.round, client.name, "looks"))
+        seed_layers(client.device, derive_seed(client.seed, client.round, client.name, "looks"))
     for x, y in client.sweep(client.training):
         inside = model.head.before_last(model.features(x))
         with torch.no_grad():

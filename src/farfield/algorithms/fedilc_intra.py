@@ -38,14 +38,15 @@ class OfEnvironments(FedILCWithFishr):
 
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         steps, examples = client.steps, client.examples
-        mean = self._mean(self._environments(client, model), model.layout.parameters)
+        mean = self._mean(self._environments(client, model), model.vector)
         # The passes above are one gradient, however many batches it is made of.
         client.steps, client.examples = steps, examples
         mean["gradient"] = mean["gradient"].to(model.vector.dtype)
         return mean, moments_of_rows(client, model, self.class_weights(client, model))
 
-    def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], size: int) -> dict[str, Any]:
-        total, loss, count = torch.zeros(size, dtype=torch.float64), 0.0, 0
+    def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], like: Tensor) -> dict[str, Any]:
+        """The mean over environments, of gradients that are as long as `like`, and where it is."""
+        total, loss, count = torch.zeros_like(like, dtype=torch.float64), 0.0, 0
         for rows, losses in environments:
             total += rows[0] if len(rows) == 1 else rows.sum(dim=0, dtype=torch.float64)
             loss += float(losses)
@@ -97,15 +98,15 @@ class IntraGeo(OfEnvironments):
             with torch.no_grad():
                 yield rows, task_loss(model(x), y, reduction="sum", class_weights=weights)
 
-    def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], size: int) -> dict[str, Any]:
-        accumulator = GeometricAccumulator(size, self.params.zeros)
+    def _mean(self, environments: Iterator[tuple[Tensor, Tensor]], like: Tensor) -> dict[str, Any]:
+        accumulator = GeometricAccumulator(len(like), self.params.zeros, like.device)
 
         def counted() -> Iterator[tuple[Tensor, Tensor]]:
             for rows, losses in environments:
                 accumulator.add(rows)
                 yield rows, losses
 
-        arithmetic = super()._mean(counted(), size)
+        arithmetic = super()._mean(counted(), like)
         gradient = accumulator.result()
         ratio = length_ratio(gradient, arithmetic["gradient"])
         return {**arithmetic, "gradient": gradient, "geometric_to_arithmetic": ratio}

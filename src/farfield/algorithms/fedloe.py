@@ -26,7 +26,7 @@ published code's are domains (`groups=domains`); local steps are FedAvg's, thoug
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, ClassVar, Literal
@@ -44,10 +44,10 @@ from farfield.federation.client import Batch, Client
 from farfield.federation.federation import Federation, Replies, Reply
 from farfield.federation.local_optimizer import LocalOptimizer
 from farfield.federation.local_training import load_own_buffers
-from farfield.federation.phase import SCALAR, Free, Named, Sends, phase
+from farfield.federation.phase import SCALAR, Free, Named, Passes, Sends, phase, stacked_form
 from farfield.math import HeadMixture, mix_heads
 from farfield.math.head_mixture import Penalty
-from farfield.models import Model, ModelState, task_loss
+from farfield.models import Model, ModelState, Stack, task_loss
 
 #: With more clients than this, their weights are recorded as a range only.
 SHOWN_WEIGHTS = 20
@@ -85,6 +85,7 @@ class FedLOE(FedAvg):
         "local steps are FedAvg's, although the tuning rows are not trained on",
     )
     phases: ClassVar[tuple[str, ...]] = ("train", "train_head", "predict_tuning")
+    stackable: ClassVar[bool] = True
     receives: ClassVar[Mapping[str, Mapping[str, Sends]]] = {
         "predict_tuning": {"heads": Sends((Free("clients"), "head"), "every client's head")}
     }
@@ -213,17 +214,39 @@ class FedLOE(FedAvg):
         p = self.params
         load_own_buffers(client, model)
         model.eval()  # frozen: no dropout, no running statistics
-        decay = p.weight_decay if p.head_weight_decay is None else p.head_weight_decay
-        optimizer = LocalOptimizer(p.head_optimizer or p.optimizer, p.head_lr or p.lr, p.momentum, decay)
-        head, parameters = model.vector[model.layout.head], list(model.head.parameters())
-        total = torch.zeros(())
+        optimizer, head = self._head_optimizer(), model.vector[model.layout.head]
+        total = model.vector.new_zeros(())
         for x, y in self.batches(client, model, p.head_epochs):
             with torch.no_grad():
                 features = model.features(x)
             loss = task_loss(model.head(features), y)
-            optimizer.step(head, torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, parameters)]))
+            optimizer.step(head, model.head_gradient(loss))
             total += loss.detach()
         return {"head": head.clone(), "loss": float(total) / max(client.steps, 1)}
+
+    def _head_optimizer(self) -> LocalOptimizer:
+        p = self.params
+        decay = p.weight_decay if p.head_weight_decay is None else p.head_weight_decay
+        return LocalOptimizer(p.head_optimizer or p.optimizer, p.head_lr or p.lr, p.momentum, decay)
+
+    @stacked_form("train_head", "training")
+    def train_heads(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named]:
+        model.eval()
+        optimizer, heads = self._head_optimizer(), model.vector[:, model.layout.head]
+        first, second = torch.empty_like(heads), torch.empty_like(heads)
+        totals = heads.new_zeros(len(clients))
+        drawn = [self.batches(client, model.as_model, self.params.head_epochs) for client in clients]
+        for step, where, (x, y) in read.steps(drawn):
+            part = model.part(where)
+            with torch.no_grad():
+                features = part.features(x)
+            loss = task_loss(part.head(features), y)
+            optimizer.step_with(heads[where], part.head_gradient(loss), first[where], second[where], step)
+            totals[where] += loss.detach()
+        return [
+            {"head": head.clone(), "loss": total / max(client.steps, 1)}
+            for head, total, client in zip(heads, totals.tolist(), clients, strict=True)
+        ]
 
     @phase(
         predictions=Sends((ROWS, Free("clients"), "outputs"), "logits under every client's head", warning=REVEALS),
@@ -241,6 +264,28 @@ class FedLOE(FedAvg):
             model.vector[model.layout.head] = head
             under.append(model.head(features))
         return {"predictions": torch.stack(under, dim=1), "labels": torch.cat([y for _, y in batches])}
+
+    @stacked_form("predict_tuning", "training")
+    @torch.no_grad()
+    def predict_all_tuning(
+        self, clients: Sequence[Client], model: Stack, read: Passes, heads: Tensor
+    ) -> list[dict[str, Tensor]]:
+        model.eval()
+        rows = [client.carve(self.params.tuning, "tuning")[1] for client in clients]
+        groups: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+        for where, (x, y) in read(rows):
+            groups.setdefault((where.start, where.stop), []).append((model.part(where).features(x), y))
+        replies = []
+        for (first, last), passes in groups.items():
+            part, features = model.part(slice(first, last)), torch.cat([own for own, _ in passes], dim=1)
+            under = []
+            for head in heads[first:last].unbind(1):
+                part.vector[:, model.layout.head] = head
+                under.append(part.head(features))
+            labels = torch.cat([truth for _, truth in passes], dim=1)
+            pairs = zip(torch.stack(under, dim=2), labels, strict=True)
+            replies += [{"predictions": own, "labels": truth} for own, truth in pairs]
+        return replies
 
     # The server half of stage 2.
 

@@ -15,8 +15,9 @@ from farfield.models import predicted_labels, task_loss
 def validation_figures(parts: Sequence[tuple[Tensor, Tensor]], outputs: int) -> Named:
     """Return the declared outputs of the phase `evaluate` from a model's outputs and the labels, part by part.
 
-    A regression and a client without validation rows have no figures by class.
+    A regression and a client without validation rows have no figures by class. Sums are made on the CPU.
     """
+    parts = [(given.cpu(), y.cpu()) for given, y in parts]
     rows = sum(len(y) for _, y in parts)
     if not rows:
         return {"loss": 0.0, "accuracy": 0.0, "rows": 0}

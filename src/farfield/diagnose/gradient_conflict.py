@@ -21,7 +21,7 @@ from torch import Tensor
 from farfield.diagnose.advice import MEANING, METHODS
 from farfield.diagnose.finding import LEVEL, Finding, cannot_say, chance_of
 from farfield.diagnose.shared_features import Floats, Ints, Sample
-from farfield.models import BACKBONES, ModelSpec, build_model
+from farfield.models import ModelSpec, build_model, is_backbone
 from farfield.models.losses import task_loss
 
 STEPS = 5
@@ -149,7 +149,7 @@ def cosines_to_others(gram: Floats) -> Floats:
 def _model(sample: Sample, blocks: int) -> tuple[ModelSpec, Tensor, str]:
     """The task's own model where it is small, else a linear one on the shared features."""
     spec = sample.task.model
-    if spec.featurizer not in BACKBONES and spec.input_size <= MOST_INPUT:
+    if not is_backbone(spec.featurizer) and spec.input_size <= MOST_INPUT:
         parameters = build_model(spec, seed=0).layout.parameters
         if parameters * blocks <= MOST_NUMBERS:
             return spec, sample.inputs, f"the task's own model ({parameters:,} parameters)"

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from farfield.federation.device_rows import device_rows
+from farfield.reproducibility.devices import CPU
 from farfield.reproducibility.randomness import generator
 from farfield.tasks.augment import AUGMENTATIONS
 from farfield.tasks.task import Domain
@@ -26,10 +28,11 @@ class Batch(NamedTuple):
 
 
 class Rows:
-    """Rows of one or more domains, read without copying them first."""
+    """Rows of one or more domains, read without copying them first; what is read is on `device`."""
 
-    def __init__(self, domains: Mapping[str, Domain], segments: Segments) -> None:
+    def __init__(self, domains: Mapping[str, Domain], segments: Segments, device: torch.device = CPU) -> None:
         self._parts = [(domains[name], rows) for name, rows in segments if len(rows)]
+        self.device = device
         self._measure()
 
     def _measure(self) -> None:
@@ -49,7 +52,7 @@ class Rows:
 
     def pick(self, index: Tensor) -> Rows:
         """Only the rows at these positions (ascending)."""
-        picked = Rows({}, ())
+        picked = Rows({}, (), self.device)
         start = 0
         for domain, rows in self._parts:
             here = index[(index >= start) & (index < start + len(rows))] - start
@@ -69,7 +72,7 @@ class Rows:
         return self._parts
 
     def labels(self) -> Tensor:
-        """The labels of all rows, in order, without reading the rows."""
+        """The labels of all rows, in order and on the CPU, without reading the rows."""
         return torch.cat([domain.y[rows] for domain, rows in self._parts])
 
     def all(self) -> Batch:
@@ -77,25 +80,29 @@ class Rows:
         if self._ends is not None:
             return self.take(torch.arange(self.count))
         domain, rows = self._parts[0]
-        return Batch(as_float(domain.x[rows]), domain.y[rows])
+        return Batch(as_float(self.read(domain.x, rows)), self.read(domain.y, rows))
 
     def take(self, index: Tensor) -> Batch:
         """The examples at these positions, as a float batch."""
         if self._ends is None:
             domain, rows = self._parts[0]
             chosen = rows[index]
-            return Batch(as_float(domain.x[chosen]), domain.y[chosen])
+            return Batch(as_float(self.read(domain.x, chosen)), self.read(domain.y, chosen))
         part = torch.bucketize(index, self._ends, right=True)
         first_domain = self._parts[0][0]
-        x = torch.empty((len(index), *first_domain.x.shape[1:]), dtype=first_domain.x.dtype)
-        y = torch.empty(len(index), dtype=first_domain.y.dtype)
+        x = torch.empty((len(index), *first_domain.x.shape[1:]), dtype=first_domain.x.dtype, device=self.device)
+        y = torch.empty(len(index), dtype=first_domain.y.dtype, device=self.device)
         start = 0
         for number, (domain, rows) in enumerate(self._parts):
             here = (part == number).nonzero().squeeze(1)
-            chosen = rows[index[here] - start]
-            x[here], y[here] = domain.x[chosen], domain.y[chosen]
+            chosen, to = rows[index[here] - start], here.to(self.device)
+            x[to], y[to] = self.read(domain.x, chosen), self.read(domain.y, chosen)
             start += len(rows)
         return Batch(as_float(x), y)
+
+    def read(self, tensor: Tensor, rows: Tensor) -> Tensor:
+        """Return some rows of a tensor on the CPU, on the device of these rows."""
+        return tensor[rows] if self.device.type == "cpu" else device_rows(self.device).read(tensor, rows)
 
 
 def as_float(x: Tensor) -> Tensor:
@@ -127,6 +134,11 @@ class Client:
     secure_noise: bool = False
 
     @property
+    def device(self) -> torch.device:
+        """Where the client computes: batches, its state and what was broadcast are there during a phase."""
+        return self.training.device
+
+    @property
     def samples(self) -> int:
         """How many training examples the client holds."""
         return len(self.training)
@@ -139,10 +151,10 @@ class Client:
         counts = torch.bincount(self.training.labels(), minlength=classes).double()
         there = counts > 0
         weights = counts.sum() / (there.sum() * counts.clamp(min=1.0))
-        return torch.where(there, weights, 0.0).to(torch.get_default_dtype())
+        return torch.where(there, weights, 0.0).to(torch.get_default_dtype()).to(self.device)
 
     def generator(self, purpose: str) -> torch.Generator:
-        """Random numbers that depend on (seed, round, client, phase, purpose) and on nothing else.
+        """Random numbers that depend on (seed, round, client, phase, purpose) and on nothing else, drawn on the CPU.
 
         The client counts by its name, so that the order in which clients are listed changes nothing.
         """
@@ -164,14 +176,17 @@ class Client:
         """
         augmentation = AUGMENTATIONS.get(self.augment)
         draws = self.generator("augment") if augmentation is not None else None
-        for index in self._batch_rows(size, epochs, steps, least):
-            batch = self.training.take(index)
+        for order, start, end in self._batch_rows(size, epochs, steps, least):
+            batch = self.training.take(order[start:end])
             if augmentation is not None and draws is not None:
                 batch = Batch(augmentation(batch.x, draws), batch.y)
             yield batch
 
-    def _batch_rows(self, size: int, epochs: int, steps: int | None, least: int) -> Iterator[Tensor]:
-        """Which training rows are in each mini-batch; steps and examples are counted as they are taken."""
+    def _batch_rows(self, size: int, epochs: int, steps: int | None, least: int) -> Iterator[tuple[Tensor, int, int]]:
+        """Which training rows are in each mini-batch: an order of all rows, and the places in it from and to.
+
+        Steps and examples are counted as they are taken.
+        """
         rows = len(self.training)
         size = min(size, rows) if size else rows
         starts = list(range(0, rows, size))
@@ -189,7 +204,7 @@ class Client:
                 done += 1
                 self.steps += 1
                 self.examples += end - start
-                yield permutation[start:end]
+                yield permutation, start, end
             epoch += 1
 
     def sweep(self, rows: Rows, size: int | None = None) -> Iterator[Batch]:

@@ -235,6 +235,8 @@ class Engine(ABC):
             cost.examples += outcome.examples
             cost.client_seconds += outcome.seconds
             cost.bytes_up[name] += nbytes(outcome.values)
+            if outcome.note:
+                self.events.append(Event("note", self._round, outcome.note, client=outcome.client, phase=name))
             late = self._deadline is not None and outcome.seconds > self._deadline
             if outcome.problem is None and late:
                 outcome.problem = NO_REPLY.format(self._deadline)

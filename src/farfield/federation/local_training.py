@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-import torch
 from torch import Tensor
 
 from farfield.federation.client import Batch, Client
 from farfield.federation.local_optimizer import LocalOptimizer
 from farfield.federation.phase import Named
 from farfield.models import Model
+
+#: The hooks that see a stack of clients.
+STEP_HOOKS = ("local_gradient", "loss", "adjust", "local_optimizer")
 
 T = TypeVar("T")
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -100,7 +102,7 @@ def train_client(method: TrainsLocally, client: Client, model: Model, shared: Ma
     check_names(shared, prepared)
     local = Local(model.vector, model.vector.clone(), {**shared, **prepared})
     optimizer = method.local_optimizer()
-    total = torch.zeros(())
+    total = model.vector.new_zeros(())
     client.steps = client.examples = 0  # batches that were drawn before the loop are no local steps
     for batch in method.batches(client, model):
         total += method.local_gradient(model, batch, local)

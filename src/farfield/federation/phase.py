@@ -16,7 +16,7 @@ A hook that adds an output to a phase declares that output alone:
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -160,10 +160,17 @@ def stacked_form(phase: str, rows: Literal["training", "validation"]) -> Callabl
 
 
 class Passes(Protocol):
-    """Reads the rows of a stack of clients in full passes."""
+    """Reads the rows of a stack of clients, in full passes or by the mini-batches that each client drew."""
 
-    def __call__(self) -> Iterator[tuple[slice, Any]]:
-        """Neighbours with as many rows, and a stacked batch of the next rows of each; rows pass in their order."""
+    def __call__(self, rows: Any = None) -> Iterator[tuple[slice, Any]]:
+        """Neighbours with as many rows, and a stacked batch of the next rows of each; rows pass in their order.
+
+        `rows` are others than the form asks for, one for each client.
+        """
+        ...
+
+    def steps(self, drawn: Sequence[Iterable[Any]]) -> Iterator[tuple[int, slice, Any]]:
+        """The number of a step, neighbours whose batches of it have one length, and a stack of these batches."""
         ...
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+import torch
 from torch import Tensor
 
 from farfield.federation.client import Client, Rows
+from farfield.reproducibility.devices import CPU
 from farfield.tasks.clients.partition import Clients, Shard
 from farfield.tasks.task import Domain
 
@@ -16,13 +18,19 @@ SHARDS_KEPT = 128
 
 
 class Population:
-    """The source domains and how their rows are shared among clients. Clients are made when they are needed."""
+    """The source domains and how their rows are shared among clients. Clients are made when they are needed.
 
-    def __init__(self, domains: Sequence[Domain], clients: Clients, augment: str = "none") -> None:
+    `device` is where the clients compute.
+    """
+
+    def __init__(
+        self, domains: Sequence[Domain], clients: Clients, augment: str = "none", device: torch.device = CPU
+    ) -> None:
         self._domains = {d.name: d for d in domains}
         self._clients = clients
         self._shards = cache(self._shard) if len(clients) <= SHARDS_KEPT else self._shard
         self._augment = augment
+        self.device = device
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -45,7 +53,8 @@ class Population:
 
     def _shard(self, number: int) -> tuple[Shard, Rows, Rows]:
         shard = self._clients[number]
-        return shard, Rows(self._domains, shard.train), Rows(self._domains, shard.validation)
+        training, validation = (Rows(self._domains, rows, self.device) for rows in (shard.train, shard.validation))
+        return shard, training, validation
 
     def client(self, number: int, *, seed: int, round: int, phase: str, state: dict[str, Tensor]) -> Client:
         shard, training, validation = self._shards(number)

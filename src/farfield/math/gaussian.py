@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from farfield.math.stacks import log
+
 
 def gaussian_kl(mu: Tensor, sigma: Tensor, mu_ref: Tensor, sigma_ref: Tensor) -> Tensor:
     """KL(N(μ, diag σ²) ‖ N(μ_ref, diag σ_ref²)) of each sample, summed over the last dimension.
@@ -14,7 +16,7 @@ def gaussian_kl(mu: Tensor, sigma: Tensor, mu_ref: Tensor, sigma_ref: Tensor) ->
     """
     ratio = sigma / sigma_ref
     shift = (mu - mu_ref) / sigma_ref
-    return (0.5 * (ratio.square() + shift.square() - 1.0) - ratio.log()).sum(dim=-1)
+    return (0.5 * (ratio.square() + shift.square() - 1.0) - log(ratio)).sum(dim=-1)
 
 
 def class_gaussians(samples: Tensor, labels: Tensor, classes: int, floor: float = 0.0) -> tuple[Tensor, Tensor]:

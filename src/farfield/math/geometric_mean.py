@@ -47,23 +47,23 @@ class GeometricAccumulator:
     tensor([-1.6667], dtype=torch.float64)
 
     About 50 bytes a coordinate for rows in float32. How the rows are cut into batches does not change a bit of the
-    result; their order may change the last ones.
+    result; their order may change the last ones. The rows, the sums and the result are on `device`.
     """
 
-    def __init__(self, size: int, zeros: Zeros = "paper") -> None:
+    def __init__(self, size: int, zeros: Zeros = "paper", device: torch.device | str = "cpu") -> None:
         if zeros not in get_args(Zeros):
             raise ValueError(f"zeros must be one of {', '.join(get_args(Zeros))}, got {zeros!r}")
         self.rows = 0
         self._zeros = zeros
         self._size = size
         #: Rows that wait for others, because a few are taken in together; and how many of them there are.
-        self._waiting = torch.empty(0, size)
+        self._waiting = torch.empty(0, size, device=device)
         self._count = 0
         #: Of the rows that are gone: the sum of log |g| of the positive and of the negative entries, how many entries
         #: are in either set, and how many more of them are positive than negative.
-        self._logs = torch.zeros(2, size, dtype=torch.float64)
+        self._logs = torch.zeros(2, size, dtype=torch.float64, device=device)
         # In float32 whole numbers are exact up to 16 million rows.
-        self._members, self._balance = torch.zeros(2, size, dtype=torch.float32)
+        self._members, self._balance = torch.zeros(2, size, dtype=torch.float32, device=device)
 
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:
@@ -93,7 +93,7 @@ class GeometricAccumulator:
         """The mean of all rows so far, as a float64 vector. NaN in a column gives NaN there."""
         if self.rows == 0:
             raise ValueError("the geometric mean of no gradients is undefined: add at least one row")
-        mean = torch.empty(self._size, dtype=torch.float64)
+        mean = torch.empty_like(self._logs[0])
         for part in self._parts():
             sums = self._sums(part)
             if self._count:
@@ -139,7 +139,7 @@ def _published_sums_of(rows: Tensor) -> tuple[Tensor, ...]:
     balance = torch.where(positive, 1.0, -1.0).sum(dim=0)
     # NaN is not positive, and stays NaN on the negative side.
     sizes = rows.abs() + _PUBLISHED_EPSILON
-    one = torch.ones((), dtype=torch.float64)
+    one = rows.new_ones(())
     sides = torch.where(positive, sizes, one), torch.where(positive, one, sizes)
     logs = torch.stack([side.prod(dim=0).log_() for side in sides])
     return logs, torch.full_like(balance, float(len(rows))), balance
@@ -157,7 +157,7 @@ def weighted_geometric_mean(grads: Tensor, zeros: Zeros = "paper") -> Tensor:
     `zeros="paper"`: one exact zero in a column makes its mean zero. `zeros="neither"`: zeros join neither sign's set.
     `zeros="published"`: zeros join the negative set, so that it matters that the rows are gradients and not steps.
     """
-    accumulator = GeometricAccumulator(grads.shape[1], zeros)
+    accumulator = GeometricAccumulator(grads.shape[1], zeros, grads.device)
     accumulator.add(grads)
     return accumulator.result().to(grads.dtype)
 

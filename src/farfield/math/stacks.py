@@ -4,8 +4,9 @@ A batched product has the bits of single ones where every dimension is over 1 an
 `LEAST_WORK` multiplications torch takes another kernel for it, and where a dimension is 1 the library does. Such
 products are computed one by one. Sums over rows are the same either way, but for `nll_loss`, whose order is its own.
 The derivative of a mean loss divides by the number of rows where torch does it: before the product or after it. An
-exponential is computed client by client: torch takes the last few entries of a tensor one at a time, and rounds these
-otherwise than those that it takes eight at a time.
+exponential or a logarithm is computed client by client: torch takes the last few entries of a tensor one at a time,
+and rounds these otherwise than those that it takes eight at a time. The clients of a stack can be taken at once where
+none has such a rest.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from torch.nn import functional as F
 
 #: Rows × columns × terms below which torch's batched product is a kernel of its own.
 LEAST_WORK = 400
+#: A multiple of the numbers that a processor takes in one step: as many per client, and no client has a rest.
+WHOLE_STEPS = 64
 
 
 def rounds_alike(rows: int, terms: int, columns: int) -> bool:
@@ -26,7 +29,9 @@ def rounds_alike(rows: int, terms: int, columns: int) -> bool:
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """Return the products of the matrices of two stacks."""
+    """Return the product of two matrices, or those of two stacks of them."""
+    if left.dim() == 2:
+        return left @ right
     if rounds_alike(left.shape[1], left.shape[2], right.shape[2]):
         return torch.bmm(left, right)
     out = left.new_empty(left.shape[0], left.shape[1], right.shape[2])
@@ -92,9 +97,23 @@ class _MeanOfLogits(torch.autograd.Function):
         return (sigmoid(logits) - targets).mul_(by_mean.unsqueeze(-1)).div_(logits.shape[-1]), None
 
 
+def log(values: Tensor) -> Tensor:
+    """Return the logarithm of one client's table, or of those of a stack (client, row, feature)."""
+    if values.dim() < 3 or values[0].numel() % WHOLE_STEPS == 0:
+        return values.log()
+    return torch.stack([own.log() for own in values.unbind()])
+
+
+def own_rows(tables: Tensor, numbers: Tensor) -> Tensor:
+    """Return rows of a client's table by their numbers; for a stack, of each client's own table."""
+    if numbers.dim() == 1:
+        return tables[numbers]
+    return tables[torch.arange(len(tables), device=tables.device).unsqueeze(1), numbers]
+
+
 def sigmoid(logits: Tensor) -> Tensor:
     """Return the logistic function of each client's logits, client by client."""
-    out = torch.empty(logits.shape, dtype=logits.dtype)
+    out = logits.new_empty(logits.shape)
     for own, result in zip(logits.unbind(), out.unbind(), strict=True):
         torch.sigmoid(own, out=result)
     return out
@@ -125,33 +144,49 @@ def mean_of_classes(rows: Tensor) -> Tensor:
 
 
 class _MeanOfClasses(torch.autograd.Function):
-    """The mean over the last axis with the bits of torch's `nll_loss`, which adds up rows in an order of its own.
-
-    Rows are added one after the other into the lowest of eight partial sums; a partial sum passes into the next one at
-    row numbers that are multiples of 16, of 256, and so on, row 0 among them.
-    """
+    """The mean over the last axis with the bits of torch's `nll_loss`, which adds up rows in an order of its own."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        ctx.rows = rows.shape[-1]
-        count, columns = rows.shape[-1], rows.unbind(-1)
-        total = torch.zeros_like(columns[0])
-        levels: dict[int, Tensor] = {}
-        for number, column in enumerate(columns):
-            # The first row goes through all levels to the last, and there it stays.
-            if number == 0:
-                continue
-            levels[0] = levels[0] + column if 0 in levels else column
-            level = 0
-            while number % 16 ** (level + 1) == 0:
-                moved = levels.pop(level)
-                levels[level + 1] = levels[level + 1] + moved if level + 1 in levels else moved
-                level += 1
-        for level in sorted(levels):
-            total = total + levels[level]
-        return (total + columns[0]) / count
+        ctx.rows = count = rows.shape[-1]
+        flat = rows.reshape(-1, count)
+        total = _sum_by_columns(flat) if count <= MOST_BY_COLUMNS else _sum_by_levels(flat)
+        return (total / count).view(rows.shape[:-1])
 
     @staticmethod
     def backward(ctx: Any, by_mean: Tensor) -> Tensor:
         rows: int = ctx.rows
         return (by_mean / rows).unsqueeze(-1).expand(*by_mean.shape, rows)
+
+
+#: Rows up to which torch's sum over columns goes by sixteen rows at a time.
+MOST_BY_COLUMNS = 1 << 16
+
+
+def _sum_by_columns(rows: Tensor) -> Tensor:
+    """As `_sum_by_levels`: torch's sum over the first axis goes by the same levels, where whole blocks of columns are
+    added up at once.
+    """
+    clients, count = rows.shape
+    columns = rows.new_zeros(count, -(-clients // WHOLE_STEPS) * WHOLE_STEPS)
+    columns[:, :clients] = rows.T
+    return (columns[1:].sum(0) + columns[0])[:clients]
+
+
+def _sum_by_levels(rows: Tensor) -> Tensor:
+    """Rows are added one after the other into the lowest of eight partial sums; a partial sum passes into the next one
+    at row numbers that are multiples of 16, of 256, and so on, row 0 among them.
+    """
+    columns = rows.unbind(-1)
+    total = torch.zeros_like(columns[0])
+    levels: dict[int, Tensor] = {}
+    for number, column in enumerate(columns[1:], start=1):  # the first row goes to the last level, and there it stays
+        levels[0] = levels[0] + column if 0 in levels else column
+        level = 0
+        while number % 16 ** (level + 1) == 0:
+            moved = levels.pop(level)
+            levels[level + 1] = levels[level + 1] + moved if level + 1 in levels else moved
+            level += 1
+    for level in sorted(levels):
+        total = total + levels[level]
+    return total + columns[0]

@@ -102,7 +102,19 @@ def test_settings(name: str, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("outputs", [3, 1])
 @pytest.mark.parametrize(
-    "name", ["fedavg", "fedprox", "scaffold", "fediir", "local-only", "erm", "fedsgd", "fedilc-geometric"]
+    "name",
+    [
+        "fedavg",
+        "fedprox",
+        "scaffold",
+        "fediir",
+        "local-only",
+        "erm",
+        "fedsgd",
+        "fedilc-geometric",
+        "fedcir",
+        "fedloe-irm",
+    ],
 )
 def test_the_stack_itself_is_what_answers(name: str, outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stack that fails is run client by client, with the same bits: nothing else would show it."""
@@ -112,7 +124,27 @@ def test_the_stack_itself_is_what_answers(name: str, outputs: int, monkeypatch: 
 
     monkeypatch.setattr(requests, "run_phase", alone)
     spec = SPEC if outputs == 3 else BINARY
-    assert run(BatchedFederation, build(name, {"batch_size": 8}), spec, sites(outputs), 2)
+    assert run(BatchedFederation, build(name, {"batch_size": 8}, rounds=2), spec, sites(outputs), 2)
+
+
+@pytest.mark.parametrize("name", ["fedcir", "fedcir-reg", "fedcir-align"])
+@pytest.mark.parametrize(
+    "spec",
+    [BINARY, SPEC.model_copy(update={"hidden": (13,)}), SPEC.model_copy(update={"hidden": (16,), "head": "mlp"})],
+    ids=["binary", "odd", "deep"],
+)
+def test_methods_that_draw_in_their_loss(name: str, spec: ModelSpec) -> None:
+    same(build(name, {"batch_size": 8, "warmup": 0}), spec, sites(spec.outputs), rounds=3)
+
+
+@pytest.mark.parametrize("spec", [SPEC, BINARY], ids=["classes", "binary"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"momentum": 0.9, "head_epochs": 2}, {"head_optimizer": "adam", "head_weight_decay": 0.01}],
+    ids=str,
+)
+def test_heads_that_are_trained_by_themselves(spec: ModelSpec, settings: dict[str, Any]) -> None:
+    same(build("fedloe-irm", {"batch_size": 8, "stage2": 0.5, **settings}, rounds=4), spec, sites(spec.outputs), 4)
 
 
 def test_a_regression() -> None:
@@ -207,3 +239,31 @@ def test_an_overridden_phase_without_a_form_of_its_own_is_run_client_by_client()
     assert form_of(FedAvg(), "evaluate") is not None
     assert form_of(Doubled(), "evaluate") is None
     same(Doubled(Doubled.Params(batch_size=8)), SPEC, sites(), rounds=2)
+
+
+def test_a_stack_that_fails_is_told_once_per_phase_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(requests, "train_together", broken)
+    algorithm, model, people = build("fedavg", {"batch_size": 8}), build_model(SPEC, 0), population(sites())
+    with BatchedFederation(algorithm, model, people, seed=0) as fed:
+        state = algorithm.start(model.state())
+        for number in (1, 2):
+            fed.begin(number, range(5))
+            state = replace(algorithm.round(fed, state), round=number)
+        (note,) = [event.message for event in fed.events if event.kind == "note"]
+    assert note == (
+        "the clients of this phase are run one by one, with the same result: their stack failed (RuntimeError: no such "
+        "kernel)"
+    )
+
+
+def test_settings_that_need_second_derivatives_say_so() -> None:
+    weighted = build("fediir", {"class_weights": "balanced"})
+    assert why_alone(weighted, "train", build_model(SPEC, 0)) == (
+        "fediir takes second derivatives where its head is not linear or classes have weights"
+    )
+    assert (
+        why_alone(build("fediir", {"class_weights": "balanced", "gamma": 0.0}), "train", build_model(SPEC, 0)) is None
+    )

@@ -17,6 +17,7 @@ from farfield.federation.engines.worker_pool import WorkerPool
 from farfield.federation.execution import Outcome, run_phase
 from farfield.federation.population import Population
 from farfield.models import Layout, Model, ModelState
+from farfield.reproducibility.randomness import generators_kept
 
 
 class LocalFederation(Engine):
@@ -70,7 +71,7 @@ class LocalFederation(Engine):
             run_again = partial(self._note_restart, phase)
             yield from self._pool.run(phase, self._round, model, shared, clients, states, self._deadline, run_again)
             return
-        with torch.random.fork_rng(devices=[]):
+        with generators_kept(self._population.device):
             for number in clients:
                 state = self._states.of(number).copy()
                 client = self._population.client(number, seed=self._seed, round=self._round, phase=phase, state=state)

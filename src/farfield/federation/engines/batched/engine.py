@@ -68,7 +68,8 @@ class BatchedFederation(Engine):
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
         make = partial(self._client, phase)
-        yield from self._serve(Request(self._algorithm, phase, self._model, model, shared, clients, make))
+        device = self._population.device
+        yield from self._serve(Request(self._algorithm, phase, self._model, model, shared, clients, make, device))
 
     def _client(self, phase: str, number: int) -> Client:
         state = self._states.of(number).copy()

@@ -20,14 +20,23 @@ from farfield.tasks.task import Domain
 
 #: Up to so many bytes the rows of all clients are copied into one tensor; beyond, each client's are read in turn.
 POOL_BYTES = 2 << 30
+#: Numbers in the parameters of a stack: with the gradients, moments and updates several times as many are held.
+STACK_NUMBERS = 1 << 24
 
 
 class Planned(NamedTuple):
     """A mini-batch by the numbers that its rows have in the pool; read already where an augmentation must be drawn."""
 
     rows: int
-    numbers: Tensor | None
+    #: The numbers of all rows in the order of a pass, and the place in it where the batch starts.
+    order: Tensor | None
+    start: int = 0
     batch: Batch | None = None
+
+    @property
+    def numbers(self) -> Tensor:
+        assert self.order is not None
+        return self.order[self.start : self.start + self.rows]
 
 
 @dataclass
@@ -39,20 +48,53 @@ class PlannedClient(Client):
     def batches(self, size: int, epochs: int = 1, steps: int | None = None, least: int = 1) -> Iterator[Batch]:
         if self.augment in AUGMENTATIONS or not self.pool.holds(self.training):
             for batch in super().batches(size, epochs, steps, least):
-                yield Planned(len(batch.y), None, batch)  # type: ignore[misc]
+                yield Planned(len(batch.y), None, batch=batch)  # type: ignore[misc]
             return
         numbers = self.pool.numbers(self.training)
-        for index in self._batch_rows(size, epochs, steps, least):
-            yield Planned(len(index), numbers[index])  # type: ignore[misc]
+        drawn, order = None, numbers
+        for permutation, start, end in self._batch_rows(size, epochs, steps, least):
+            if permutation is not drawn:
+                drawn, order = permutation, numbers[permutation]
+            yield Planned(end - start, order, start)  # type: ignore[misc]
 
 
-def read_together(pool: RowPool, kind: Rows, batches: Sequence[Planned]) -> Batch:
-    """The mini-batches of several clients, all of one length, as one stack."""
-    numbers = [each.numbers for each in batches if each.numbers is not None]
-    if len(numbers) == len(batches):
-        return pool.read(kind, numbers)
-    read = [each.batch or _first(pool.read(kind, [each.numbers])) for each in batches]  # type: ignore[list-item]
-    return Batch(torch.stack([batch.x for batch in read]), torch.stack([batch.y for batch in read]))
+def steps_together(drawn: Sequence[Sequence[Planned]]) -> Iterator[tuple[int, int, int]]:
+    """The steps of clients in order: a number, and neighbours (from, to) whose batches of it have one length."""
+    for step in range(max(len(batches) for batches in drawn)):
+        first, length = 0, None
+        for number, batches in enumerate(drawn):
+            here = batches[step].rows if step < len(batches) else None
+            if here != length:
+                if length is not None:
+                    yield step, first, number
+                first, length = number, here
+        if length is not None:
+            yield step, first, len(drawn)
+
+
+class StepReader:
+    """Reads the mini-batches of clients step by step. The orders of a pass are put side by side once for its steps."""
+
+    def __init__(self, pool: RowPool, kind: Rows) -> None:
+        self._pool, self._kind = pool, kind
+        self._passes: dict[tuple[int, int], tuple[list[Tensor], Tensor]] = {}
+
+    def read(self, place: tuple[int, int], batches: Sequence[Planned]) -> Batch:
+        """The batches of neighbours (from, to), all of one length, as one stack."""
+        orders = [each.order for each in batches if each.order is not None]
+        if len(orders) < len(batches):
+            read = [each.batch or _first(self._pool.read(self._kind, [each.numbers])) for each in batches]
+            return Batch(torch.stack([batch.x for batch in read]), torch.stack([batch.y for batch in read]))
+        start, rows = batches[0].start, batches[0].rows
+        if any(each.start != start for each in batches):
+            return self._pool.read(self._kind, [each.numbers for each in batches])
+        known, table = self._passes.get(place, ([], None))
+        if table is None or any(one is not other for one, other in zip(known, orders, strict=True)):
+            if len({len(order) for order in orders}) > 1:
+                return self._pool.read(self._kind, [each.numbers for each in batches])
+            table = torch.stack(orders)
+            self._passes[place] = orders, table
+        return self._pool.read_table(self._kind, table[:, start : start + rows])
 
 
 def _first(stacked: Batch) -> Batch:
@@ -65,6 +107,10 @@ class RowPool:
     def __init__(self, most: int = POOL_BYTES) -> None:
         self._kinds: dict[object, _Joined] = {}
         self._room = most
+        #: The most numbers in the parameters of a stack; fewer once the memory has not sufficed for as many.
+        self.stack_numbers = STACK_NUMBERS
+        #: The phases of runs of which it was told that their clients cannot be a stack.
+        self.told: set[tuple[int, str]] = set()
         self._numbers: WeakKeyDictionary[Rows, Tensor] = WeakKeyDictionary()
 
     def holds(self, rows: Rows) -> bool:
@@ -89,10 +135,12 @@ class RowPool:
 
     def read(self, kind: Rows, numbers: Sequence[Tensor]) -> Batch:
         """The rows with these numbers, as many for each client, as one stack. `kind` are any rows of their kind."""
+        return self.read_table(kind, torch.stack([*numbers]))
+
+    def read_table(self, kind: Rows, numbers: Tensor) -> Batch:
+        """As `read`, with the numbers in a table (client, row)."""
         x, y = self._kinds[_kind(kind.parts()[0][0])].tensors
-        index = numbers[0] if len(numbers) == 1 else torch.cat([*numbers])
-        shape = (len(numbers), len(numbers[0]))
-        return Batch(as_float(x[index]).view(*shape, *x.shape[1:]), y[index].view(shape))
+        return Batch(as_float(kind.read(x, numbers)), kind.read(y, numbers))
 
 
 def _kind(domain: Domain) -> object:

@@ -7,18 +7,27 @@ of methods that differ in what they add to a plain loss, or in their step sizes,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from farfield.federation.engines.batched.planned_client import Planned, PlannedClient, RowPool, read_together
+from farfield.federation.engines.batched.planned_client import (
+    Planned,
+    PlannedClient,
+    RowPool,
+    StepReader,
+    steps_together,
+)
 from farfield.federation.engines.batched.stacked_optimizer import StackedOptimizer
+from farfield.federation.execution import seed_of_layers
 from farfield.federation.local_training import Local, check_names, is_plain
 from farfield.federation.phase import Named
-from farfield.models import Model, ModelState, Stack, stacked_values
+from farfield.models import Model, ModelState, Random, Stack, stacked_values
+from farfield.reproducibility.devices import CPU
+from farfield.reproducibility.randomness import seed_layers
 
 #: The hooks of local training, and settings that only the server reads.
 HOOKS = (
@@ -47,6 +56,7 @@ class Member:
     #: What the method's hooks read: the shared values, and what it prepared for this client.
     given: dict[str, Any] = field(default_factory=dict)
     start: Tensor | None = None
+    random: Random = field(default_factory=lambda: Random(0))
     batches: list[Planned] = field(default_factory=list)
     values: Named = field(default_factory=dict)
 
@@ -54,10 +64,13 @@ class Member:
 def prepare(member: Member, model: Model) -> None:
     """Do what one client does before its steps: its hook, and the draw of its batches."""
     method, client = member.method, member.client
+    seed = seed_of_layers(client, "train")
+    member.random = Random(seed)
     model.train()
     loaded = not (is_plain(method.before_training) and is_plain(method.class_weights))
     if loaded:
         model.load(member.broadcast)
+        seed_layers(client.device, seed)
     shared = {name: v.clone() if isinstance(v, Tensor) and loaded else v for name, v in member.shared.items()}
     weights = method.class_weights(client, model)
     if weights is not None:
@@ -65,6 +78,8 @@ def prepare(member: Member, model: Model) -> None:
     prepared = method.before_training(client, model, **shared)
     check_names(shared, prepared)
     member.given = {**shared, **prepared}
+    if loaded:  # what the hook has drawn is drawn
+        member.random.generator.set_state(torch.default_generator.get_state())
     member.start = model.vector.clone() if loaded else member.broadcast.parameters
     client.steps = client.examples = 0
     member.batches = list(method.batches(client, model))
@@ -78,16 +93,17 @@ def train_together(members: Sequence[Member], model: Model, pool: RowPool) -> No
     starts = torch.stack([m.start for m in ordered if m.start is not None])
     stack = Stack(model.spec, model.layout, starts.clone())
     stack.train()
+    stack.random = [member.random for member in ordered]
     losses = starts.new_zeros(len(ordered))
     parts = _Parts(ordered, [settings[n] for n in order], stack, starts)
-    for step in range(max(len(m.batches) for m in ordered)):
-        for first, last in _equal_lengths(ordered, step):
-            batch = read_together(pool, ordered[first].client.training, [m.batches[step] for m in ordered[first:last]])
-            lead = parts.of(first, last)
-            losses[first:last] += ordered[first].method.local_gradient(lead.model, batch, lead.local)
-            for part in parts.by_settings(first, last):
-                part.method.adjust(part.model.gradient, part.local)
-                part.optimizer.step(part.model.vector, part.model.gradient, step)
+    reader = StepReader(pool, ordered[0].client.training)
+    for step, first, last in steps_together([m.batches for m in ordered]):
+        batch = reader.read((first, last), [m.batches[step] for m in ordered[first:last]])
+        lead = parts.of(first, last)
+        losses[first:last] += ordered[first].method.local_gradient(lead.model, batch, lead.local)
+        for part in parts.by_settings(first, last):
+            part.method.adjust(part.model.gradient, part.local)
+            part.optimizer.step(part.model.vector, part.model.gradient, step)
     _reply(ordered, stack, starts, losses, model)
 
 
@@ -105,19 +121,6 @@ def settings_key(method: Any) -> Hashable:
         own = {name: value for name, value in given.items() if not name.startswith("server_") and name not in SERVER}
         key = method._settings_key = (tuple(getattr(type(method), hook) for hook in HOOKS), repr(own))
     return key
-
-
-def _equal_lengths(ordered: Sequence[Member], step: int) -> Iterator[tuple[int, int]]:
-    """The runs of neighbours whose batches of a step have one length."""
-    first, length = 0, None
-    for number, member in enumerate(ordered):
-        here = member.batches[step].rows if step < len(member.batches) else None
-        if here != length:
-            if length is not None:
-                yield first, number
-            first, length = number, here
-    if length is not None:
-        yield first, len(ordered)
 
 
 @dataclass
@@ -144,7 +147,7 @@ class _Parts:
         if (first, last) not in self._made:
             members, where = self._ordered[first:last], slice(first, last)
             names = [n for n in members[0].given if all(n in m.given for m in members)]
-            given = {name: stacked_values([m.given[name] for m in members]) for name in names}
+            given = {name: stacked_values([m.given[name] for m in members], self._starts.device) for name in names}
             model = self._stack.part(where)
             local = Local(model.vector, self._starts[where], given)
             self._made[first, last] = _Part(members[0].method, model, local, self._optimizer(members[0].method, where))
@@ -170,7 +173,7 @@ class _Parts:
 
 def _reply(ordered: Sequence[Member], stack: Stack, starts: Tensor, losses: Tensor, model: Model) -> None:
     """What each client sends, in the order of `train_client`."""
-    updates = stack.vector - starts
+    updates = (stack.vector - starts).to(CPU)
     for number, (member, total) in enumerate(zip(ordered, losses.tolist(), strict=True)):
         method, client = member.method, member.client
         declared = method.train.__sends__
@@ -182,5 +185,6 @@ def _reply(ordered: Sequence[Member], stack: Stack, starts: Tensor, losses: Tens
         if not is_plain(method.after_training):
             model.load(ModelState(stack.vector[number], member.broadcast.buffers))
             alone = Local(model.vector, starts[number], member.given)
+            torch.default_generator.set_state(member.random.generator.get_state())
             reply |= method.after_training(client, model, alone)
         member.values = reply

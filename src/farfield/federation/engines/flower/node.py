@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from farfield.errors import UserError
@@ -25,6 +24,8 @@ from farfield.federation.phase import declared_sends
 from farfield.federation.refusal import Refused
 from farfield.federation.secure_sums.summing_step import SecureSum, summing_step
 from farfield.models import Model, ModelState, build_model
+from farfield.reproducibility.devices import computing_on
+from farfield.reproducibility.randomness import generators_kept
 from farfield.reproducibility.threads import one_thread
 
 Build = Callable[[str, Mapping[str, Any], int], Any]
@@ -126,7 +127,7 @@ def run_requested_phase(
         accepted = str(header.get("accepted", ""))
         state = dict(groups["state"]) if travelling else held.start_phase(round, attempt, skipped, accepted)
         client = site.client(assignment, name, round=round, phase=phase, state=state)
-        with one_thread(), torch.random.fork_rng(devices=[]):
+        with one_thread(), computing_on(client.device), generators_kept(client.device):
             broadcast = ModelState(**groups["model"])
             question = Question(assignment, phase, round, algorithm, model, broadcast, groups["shared"], client)
             guard.before(question)
