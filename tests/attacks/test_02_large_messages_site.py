@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.server
 import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +17,9 @@ import torch
 
 pytest.importorskip("flwr")
 from farfield.deployment.flower.bounded_responses import TooLarge, response_bound
-from farfield.deployment.site.sizes import MOST_HEADER, count_parameters, most_wire_bytes
+from farfield.deployment.site.sizes import MOST_HEADER, most_wire_bytes
 from farfield.models import ModelSpec, build_model
+from farfield.models.model import count_numbers
 from studies.reconstruction import Victim, write_hospitals
 
 
@@ -81,16 +84,18 @@ def test_a_model_that_the_schema_justifies_is_bounded_too(tmp_path: Path) -> Non
     [
         ModelSpec(input_shape=(27,), outputs=2, hidden=(64,)),
         ModelSpec(input_shape=(3, 16, 16), outputs=5, featurizer="convnet", hidden=(8, 16), norm="group"),
+        ModelSpec(input_shape=(3, 16, 16), outputs=5, featurizer="convnet", hidden=(8, 16), norm="average"),
         ModelSpec(input_shape=(7,), outputs=3, hidden=(16, 8), representation="gaussian", init="xavier", head="mlp"),
     ],
 )
 def test_parameters_are_counted_without_building_the_model(spec: ModelSpec) -> None:
-    assert count_parameters(spec) == build_model(spec, 0).layout.parameters
+    layout = build_model(spec, 0).layout
+    assert count_numbers(spec) == (layout.parameters, layout.buffers)
 
 
 def test_counting_costs_no_memory() -> None:
     before = peak()
-    assert count_parameters(ModelSpec(input_shape=(10_000,), outputs=10_000, hidden=(100_000,))) > 10**9
+    assert count_numbers(ModelSpec(input_shape=(10_000,), outputs=10_000, hidden=(100_000,)))[0] > 10**9
     assert peak() - before < 200 << 20
 
 
@@ -179,3 +184,14 @@ def test_flowers_clients_are_bounded(endless: str, monkeypatch: pytest.MonkeyPat
     client = ProtobufClient(endless)
     with pytest.raises(TooLarge):
         client._client.post(f"{endless}/v1/fleet/pull-object")
+
+
+@pytest.mark.slow
+def test_counting_imports_no_compiler() -> None:
+    """A site counts for every message, in a process of its own, and torch's compiler takes seconds to import."""
+    code = (
+        "import sys; from farfield.models import ModelSpec; from farfield.models.model import count_numbers; "
+        "print(count_numbers(ModelSpec(input_shape=(7,), outputs=3, hidden=(16,)))); "
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

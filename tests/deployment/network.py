@@ -124,9 +124,9 @@ class Deployment:
             assert time.monotonic() < end, f"{what} did not happen; {self.said('server')}"
             time.sleep(0.1)
 
-    def wait(self, process: subprocess.Popen[bytes], code: int = 0) -> None:
+    def wait(self, process: subprocess.Popen[bytes], code: int = 0, patience: float = PATIENCE) -> None:
         try:
-            ended = process.wait(PATIENCE)
+            ended = process.wait(patience)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end; the server said: {self.said('server')}") from None
         name = process.log.stem

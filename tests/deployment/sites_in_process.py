@@ -50,7 +50,9 @@ class Sites:
         (home / "site.toml").write_text(tomli_w.dumps({"name": name, "data": "rows.npz", **site}))
         data = open_site(read_site(home))
         spec = own_spec(self.federation, data.schema)
-        manifest = make_manifest(self.federation, schema=data.schema, spec=spec, role=data.site.role)
+        manifest = make_manifest(
+            self.federation, schema=data.schema, spec=spec, role=data.site.role, limits=data.site.limits
+        )
         self.apps[node] = make_app(DeployedSite(data, manifest), home)
         self.here.add(node)
 

@@ -240,7 +240,7 @@ def _check_augment(augment: Any) -> None:
 
 def _check_model(settings: dict[str, Any]) -> None:
     """Refuse values that no model can have. Whether they fit the sites' data is checked when the data is known."""
-    from farfield.models import ModelSpec
+    from farfield.models import ModelSpec, TimmError, resolved_name
     from farfield.runs.settings import PlanError
 
     known = [field for field in ModelSpec.model_fields if field not in ("input_shape", "outputs")]
@@ -255,3 +255,7 @@ def _check_model(settings: dict[str, Any]) -> None:
         first = error.errors()[0]
         place = ".".join(map(str, ("model", *first["loc"])))
         raise PlanError(f"{place} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+    try:
+        resolved_name(str(settings.get("featurizer", "")))
+    except TimmError as error:
+        raise PlanError(f"model.featurizer: {error}") from None

@@ -321,6 +321,29 @@ def test_seed_and_model_are_not_the_servers_to_change() -> None:
             check_seed_and_model(made, made.seed, SPEC.model_copy(update=change).model_dump(mode="json"))
 
 
+def test_where_auto_was_approved_the_server_names_weights_by_name_and_hash_and_never_by_a_path() -> None:
+    made = manifest(spec=SPEC)
+    assert made.model is not None
+    assert made.model["weights"] == "auto"
+    digest = "@sha256:" + "0" * 64
+
+    def ask_for(weights: str) -> None:
+        check_seed_and_model(made, made.seed, SPEC.model_copy(update={"weights": weights}).model_dump(mode="json"))
+
+    for allowed in ("none", f"resnet18.pth{digest}", f"timm-resnet18.a1_in1k.safetensors{digest}"):
+        ask_for(allowed)
+    for path in (
+        "resnet18.pth",
+        f"/etc/passwd{digest}",
+        f"../x.pth{digest}",
+        f"..{digest}",
+        f"x.pth{digest}0",
+        f"a/b{digest}",
+    ):
+        with pytest.raises(Refused, match=r"has approved another model\.weights"):
+            ask_for(path)
+
+
 def test_a_proposal_that_differs_from_what_was_approved_is_refused_before_anything_is_reported() -> None:
     made = manifest(rounds=20)
     check_proposal(made, {"batch_size": made.settings["batch_size"]}, 20)

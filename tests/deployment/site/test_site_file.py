@@ -276,6 +276,8 @@ GOOD = {"name": "zurich", "data": "rows.csv", "label": "died"}
         ({**GOOD, "name": " zurich"}, "key 'name': ' zurich' is no name"),
         ({**GOOD, "name": 7}, "key 'name': input should be a valid string"),
         ({**GOOD, "role": "trian"}, "key 'role': there is no role 'trian'; it is 'train' or 'evaluate'"),
+        ({**GOOD, "device": "gpu"}, "key 'device': there is no device 'gpu'; say auto, cpu, cuda, cuda:N or mps"),
+        ({**GOOD, "device": 1}, "key 'device': input should be a valid string"),
         ({**GOOD, "validation": 1.5}, "key 'validation': 1.5 is no share of the rows"),
         ({**GOOD, "validation": "much"}, "key 'validation': 'much' is no share"),
         ({**GOOD, "validation": "official"}, "key 'validation': only registered tasks have an official split"),

@@ -29,7 +29,13 @@ class ForkExecutor:
     """The executor that SuperExec calls: its capacity, the launch of a message, and the end."""
 
     def __init__(self, app: ClientApp) -> None:
-        self._app = app
+        # Before any fork, so that none has to import it. The app that the server sent is neither unpacked nor imported:
+        # if a later Flower did not have these names, replacing them would do nothing, and the server's code would run.
+        replace(f"{_CLIENTAPP}:install_from_fab", lambda *_, **__: None)
+        replace(f"{_CLIENTAPP}:get_load_client_app_fn", lambda *_, **__: lambda *_, **__: app)
+        # Flower sends the text of an exception to the server; it may quote a cell or a path. The code alone goes.
+        replace(f"{_CLIENTAPP}:Error", lambda code, reason=None: Error(code=code, reason=""))
+        self._run_clientapp = find(f"{_CLIENTAPP}:run_clientapp")
         shorten_object_polling(LONGEST_HERE)
         gc.freeze()  # a fork that collects garbage would copy all of the memory that it shares
         self._children: set[int] = set()
@@ -63,13 +69,7 @@ class ForkExecutor:
         self._children.clear()
 
     def _client(self, spec: ExecutionSpec) -> None:
-        # The app that the server sent is neither unpacked nor imported. If a later Flower did not have these names,
-        # replacing them would do nothing, and the server's code would run here.
-        replace(f"{_CLIENTAPP}:install_from_fab", lambda *_, **__: None)
-        replace(f"{_CLIENTAPP}:get_load_client_app_fn", lambda *_, **__: lambda *_, **__: self._app)
-        # Flower sends the text of an exception to the server; it may quote a cell or a path. The code alone goes.
-        replace(f"{_CLIENTAPP}:Error", lambda code, reason=None: Error(code=code, reason=""))
-        find(f"{_CLIENTAPP}:run_clientapp")(
+        self._run_clientapp(
             runtime_api_address=spec.runtime_api_address,
             token=spec.token,
             insecure=spec.insecure,

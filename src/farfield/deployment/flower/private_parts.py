@@ -273,7 +273,7 @@ PRIVATE_PARTS: tuple[PrivatePart, ...] = (
     ),
     PrivatePart(
         "ray._private.worker:_worker_logs_enabled",
-        "federation/engines/flower/ray_grid.py",
+        "federation/engines/ray_instance.py",
         "set: Ray would print a page for each process that ends",
     ),
     PrivatePart(

@@ -18,6 +18,8 @@ from farfield.deployment.manifest.entries import Entry, phase_entries
 from farfield.deployment.manifest.manifest import Manifest, without_sizes
 from farfield.federation.refusal import Refused
 
+_NO_PATH = re.compile(r"[A-Za-z0-9_-]+|[A-Za-z0-9_][A-Za-z0-9_.-]*@sha256:[0-9a-f]{64}")
+
 
 def check_phase(approved: Manifest, *, algorithm: str, settings: Mapping[str, Any], rounds: int, phase: str) -> None:
     """Raise `Refused` unless everything that the phase may send, by this site's own code, was approved."""
@@ -41,8 +43,9 @@ def check_seed_and_model(approved: Manifest, seed: int, model: Mapping[str, Any]
     if model is None or approved.model is None:
         return
     for key, value in without_sizes(model).items():
-        # The server decides what 'auto' means, as long as it names no file of this machine.
-        chosen = key == "weights" and approved.model.get(key) == "auto" and re.fullmatch(r"[A-Za-z0-9_-]+", str(value))
+        # The server decides what 'auto' means, as long as it gives no path: a name is looked for in the folders of
+        # weights alone, and what is found there must have the hash.
+        chosen = key == "weights" and approved.model.get(key) == "auto" and _NO_PATH.fullmatch(str(value))
         if approved.model.get(key) != value and not chosen:
             raise Refused("model", key=key)
 

@@ -112,12 +112,21 @@ def make_manifest(
         rounds=rounds,
         settings=settings,
         seed=federation.seed,
-        model=without_sizes(client.model_for(spec or _kind_of_model(federation, schema)).model_dump(mode="json")),
+        model=without_sizes(
+            _named(client.model_for(spec or _kind_of_model(federation, schema))).model_dump(mode="json")
+        ),
         augment=_augment(federation, defaults),
         limits=limits or Limits(),
         privacy=privacy,
         entries=tuple(entries),
     )
+
+
+def _named(spec: ModelSpec) -> ModelSpec:
+    """Return the model with the name that a record has: of a model of timm, the version of timm here is part of it."""
+    from farfield.models import resolved_name
+
+    return spec.model_copy(update={"featurizer": resolved_name(spec.featurizer)})
 
 
 def own_spec(federation: FederationFile, schema: SiteSchema) -> ModelSpec | None:

@@ -263,6 +263,8 @@ def _plan(federation: FederationFile, task: TaskOutline) -> Plan:
         all_train=True,
         settings=dict(federation.settings),
     )
+    if plan.model.precision != "float32":
+        raise PlanError("sites compute in float32, because what they have is not measured; omit model.precision")
     algorithm = plan.algorithm(federation.algorithm)
     if algorithm.pooled or not algorithm.one_model:
         raise PlanError(

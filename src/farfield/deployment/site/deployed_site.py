@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from farfield import __version__
@@ -33,6 +34,7 @@ from farfield.federation.engines.flower.run_assignment import Assignment
 from farfield.federation.refusal import Refused
 from farfield.models import ModelState, build_model
 from farfield.protocol.measurement import HeldOut
+from farfield.reproducibility.devices import computing_on, device_named
 from farfield.tasks.task import Domain, Fitted
 from farfield.tasks.user_data.fitted_preparation import read_fitted
 
@@ -51,6 +53,11 @@ class DeployedSite:
     @property
     def name(self) -> str:
         return self.data.site.name
+
+    @property
+    def device(self) -> torch.device:
+        """What computes here, as the site file says."""
+        return device_named(self.data.site.device)
 
     @property
     def limits(self) -> Limits:
@@ -132,8 +139,8 @@ class DeployedSite:
             id=0,
             name=self.name,
             domain=self.name,
-            training=Rows(rows, [(domain.name, training)]),
-            validation=Rows(rows, [(domain.name, validation)]),
+            training=Rows(rows, [(domain.name, training)], self.device),
+            validation=Rows(rows, [(domain.name, validation)], self.device),
             seed=assignment.seed,
             round=round,
             phase=phase,
@@ -181,7 +188,8 @@ class DeployedSite:
             check_sound(model, layout)
         agreed, domain, fitted = self._prepared(assignment, scale_label=False)
         outputs = (lambda given: given) if fitted is None else fitted.outputs
-        return HeldOut(domain, agreed.kind, assignment.model, outputs).measure(models)
+        with computing_on(self.device):
+            return HeldOut(domain, agreed.kind, assignment.model, outputs, device=self.device).measure(models)
 
     def _prepared(self, assignment: Assignment, scale_label: bool = True) -> tuple[AgreedSchema, Domain, Fitted | None]:
         agreed = read_agreed_schema(assignment.data.get("schema"))

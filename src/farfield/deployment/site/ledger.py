@@ -27,7 +27,7 @@ from typing import Any
 from torch import Tensor
 
 from farfield.federation.refusal import Refused
-from farfield.records.atomic import append_row, broken_rows, read_rows, sync
+from farfield.records.atomic import append_row, read_rows, sync, whole_rows
 from farfield.records.checksums import LineReader
 
 FILE = "ledger.jsonl"
@@ -81,9 +81,10 @@ class Ledger:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             _remove_cut_line(descriptor)
-            if broken_rows(self._path):
+            rows = whole_rows(self._path)
+            if rows is None:
                 raise Refused("ledger")
-            book = Book(self._path, list(read_rows(self._path)))
+            book = Book(self._path, rows)
             yield book
             if book.changed:
                 sync(self._path)

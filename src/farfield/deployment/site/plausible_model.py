@@ -32,6 +32,8 @@ from farfield.federation.refusal import Refused
 from farfield.models import Layout, Model, ModelState, build_model
 from farfield.records.checked_tensors import load_checked, save_checked
 from farfield.records.checksums import DamagedFile
+from farfield.reproducibility.devices import CPU
+from farfield.reproducibility.randomness import generators_kept
 
 #: Machines of different makes draw first weights that differ in the last digits.
 FIRST_MODEL_TOLERANCE = 1e-5
@@ -96,20 +98,20 @@ def measure_reference(algorithm: Any, client: Client, spec: Any, seed: int) -> R
     local = {name: params[name] for name in _LOCAL if name in params}
     if getattr(algorithm, "single_step", False):
         local |= {"batch_size": 0, "local_steps": 1}
-    model = build_model(spec, seed)
-    start = model.vector.clone()
+    model = build_model(spec, seed).on(client.device)
+    start = model.vector.to(CPU, copy=True)
     steps = local_steps(local, client.samples)
     measured = min(steps, REFERENCE_STEPS)
     plain = FedAvg(FedAvg.Params(**{**local, "local_steps": measured, "weighting": "uniform"}))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        update = torch.as_tensor(train_client(plain, client, model, {})["update"])
-        first = build_model(spec, seed)
+    with generators_kept(client.device):
+        torch.default_generator.manual_seed(0)
+        update = torch.as_tensor(train_client(plain, client, model, {})["update"]).to(CPU)
+        first = build_model(spec, seed).on(client.device)
         first.train()
         batch = next(client.sweep(client.training))
         first.backward(plain.loss(first, batch))
     length = float(torch.linalg.vector_norm(update, dtype=torch.float64)) * steps / measured
-    gradient = float(torch.linalg.vector_norm(first.gradient, dtype=torch.float64))
+    gradient = float(torch.linalg.vector_norm(first.gradient.to(CPU), dtype=torch.float64))
     floor = 1e-6 * float(torch.linalg.vector_norm(start, dtype=torch.float64))
     return Reference(max(length, floor), max(gradient, floor))
 
@@ -213,8 +215,8 @@ def allowed_change(rounds: int, per_round: float, factor: float, first_length: f
     In proportion to the rounds up to a share of the first model's own length, because small steps may all lead the same
     way; beyond it with the square root of the rounds, because training that has come so far turns and slows down.
     """
-    straight = factor * per_round * max(1, rounds)
-    return max(min(straight, FREE_SHARE * first_length), straight / math.sqrt(max(1, rounds)))
+    straight, free = factor * per_round * max(1, rounds), FREE_SHARE * first_length
+    return max(min(straight, math.sqrt(free * straight)), straight / math.sqrt(max(1, rounds)))
 
 
 def check_change(

@@ -26,6 +26,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from farfield.deployment.site.limits import Limits
 from farfield.errors import UserError
+from farfield.reproducibility.devices import DeviceError, device_named
 from farfield.tasks.clients.validation import OFFICIAL
 
 TABLE_KEYS = ("label", "drop", "categorical", "group", "drop_missing_labels")
@@ -74,6 +75,8 @@ class SiteFile(BaseModel):
     role: Literal["train", "evaluate"] = "train"
     #: A folder with the public keys of the sites with which this one takes part in secure sums; see `peer_keys`.
     peers: str | None = None
+    #: What computes at this site: "cpu", "cuda", "cuda:N", or "auto" for a GPU where there is one.
+    device: str = "cpu"
     #: What the operator limits whatever a server asks.
     limits: Limits = Limits()
 
@@ -161,5 +164,11 @@ def _check_together(site: SiteFile) -> None:
         raise site.refusal("validation", "only registered tasks have an official split; give a share such as 0.1")
     if site.label is not None and site.label in (*site.drop, *site.categorical):
         raise site.refusal("label", f"'{site.label}' cannot be dropped or be a category as well")
+    try:
+        device = device_named(site.device)
+    except DeviceError as error:
+        raise site.refusal("device", str(error).replace("--device cpu", 'device = "cpu"')) from None
+    if device.type == "mps":
+        raise site.refusal("device", 'a site answers in forked processes, and these cannot use MPS; use "cpu"')
     if site.group is not None and site.group in (site.label, *site.categorical):
         raise site.refusal("group", f"'{site.group}' cannot be the group and something else as well")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-import torch
 from flwr.app import RecordDict
 
 from farfield.deployment.manifest.manifest import Manifest
@@ -12,7 +11,7 @@ from farfield.deployment.schema.site_schema import AgreedSchema, SiteSchema
 from farfield.deployment.site.limits import Limits
 from farfield.federation.refusal import Refused
 from farfield.models import Layout, ModelSpec
-from farfield.models.model import Model
+from farfield.models.model import count_numbers
 
 #: The most bytes of what comes with a message besides tensors: the agreed schema, the preparation.
 MOST_HEADER = 16 << 20
@@ -50,7 +49,7 @@ def check_model_size(
         outputs = {own.model.outputs}
     if tuple(spec.input_shape) != tuple(inputs) or spec.outputs not in outputs:
         raise Refused("model-shape")
-    parameters = count_parameters(spec)
+    parameters, _ = count_numbers(spec)
     most = most_parameters(approved, limits)
     if parameters > most:
         raise Refused("model-size", parameters=parameters, most=most)
@@ -60,14 +59,6 @@ def most_parameters(approved: Manifest, limits: Limits) -> int:
     """Return the most parameters of a model: what the limits say, or twice the model of the site's own columns."""
     own = max((entry.numbers or 0 for entry in approved.entries if entry.size == "parameters"), default=0)
     return max(limits.parameters, 2 * own)
-
-
-def count_parameters(spec: ModelSpec) -> int:
-    """Return how many parameters a model has, without a byte for them."""
-    with torch.device("meta"):
-        return Model(
-            spec.model_copy(update={"weights": "none", "init": "torch", "head_init": "same"})
-        ).layout.parameters
 
 
 def message_bytes(content: RecordDict) -> tuple[int, int]:
