@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.setup-done
+TIMM := .venv-timm
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo test test-slow lint types imports docs docs-examples battery mutants mutants-short overhead flower-overhead startup \
-	attacks attacks-short kill kills-short soak soak-short fuzz fuzz-short operations secure-sums flower-versions licences simulation deployment \
-	deployment-short watch studies-short clean distclean
+	attacks attacks-short kill kills-short soak soak-short fuzz fuzz-short operations secure-sums flower-versions licences simulation cluster deployment timm \
+	deployment-short watch devices gpu studies-short clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+( [a-z-]+)*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +114,16 @@ operations: setup ## the long proofs of running servers and sites: addresses, re
 secure-sums: setup ## the long proofs of secure sums: every way to leave, real deployments
 	$(ONE_BY_ONE) --timeout 3600 tests/federation/secure_sums tests/deployment/test_secure_sums.py
 
+timm: $(TIMM)/.setup-done ## models of timm as backbones, in an environment of their own that borrows the packages of .venv
+	PYTHONPATH=$(CURDIR)/src $(TIMM)/bin/python -m pytest -q -n 0 -m "slow or not slow" tests/models/test_timm_*.py
+
+# Without dependencies: the torchvision that fits this torch may need libraries of CUDA, and would bring them all.
+$(TIMM)/.setup-done: $(INSTALLED)
+	$(BIN)/python -m venv --clear $(TIMM)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$($(TIMM)/bin/python -c 'import site; print(site.getsitepackages()[0])')/borrowed.pth"
+	$(TIMM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'timm==1.0.30' 'torchvision==0.28.0'
+	@touch $@
+
 flower-versions: setup ## a deployment on the lowest and on the highest version of Flower that can be installed
 	$(BIN)/python tests/deployment/flower_versions.py
 
@@ -122,6 +133,9 @@ licences: setup ## check that every installed package may be used with this one
 simulation: setup ## the long proofs of --engine flower: same bits as local, processes that end, hang or are interrupted
 	$(BIN)/python -m pytest -q -m long -n 0 tests/engines/test_simulation.py tests/engines/test_simulation_faults.py
 
+cluster: setup ## the long proofs of --on ray and --share: a node killed in the middle, shares that start at once
+	$(ONE_BY_ONE) --timeout 1800 tests/runs/cluster tests/runs/test_shares_at_once.py
+
 deployment: setup ## the long proofs of farfield server and client: real SuperLinks and SuperNodes on loopback
 	$(BIN)/python -m pytest -q -m long -n 0 tests/deployment
 
@@ -130,6 +144,12 @@ deployment-short: setup ## some of them, for every change: same bytes, a killed 
 
 watch: setup ## the long proofs of farfield watch: a bench and its view are killed and started again under an open page
 	$(BIN)/python -m pytest -q -m long -n 0 tests/watch
+
+devices: setup ## every method on a GPU that is pretended, to find tensors that mix devices
+	$(BIN)/python -m pytest -q -m pretended_gpu -n 0 tests/devices
+
+gpu: setup ## for machines with a GPU: rounds on it against rounds on the CPU, memory, several GPUs; skipped without one
+	$(BIN)/python -m pytest -q -rs -m gpu -n 0 tests/devices
 
 studies-short: setup ## the figures of docs/statistics.md and docs/new-site.md, with few draws; real data from FARFIELD_DATA
 	$(BIN)/python -m studies.power --short
@@ -143,5 +163,5 @@ clean: ## remove caches and built files; .venv stays
 	rm -rf build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-distclean: clean ## clean, and remove .venv
-	rm -rf $(VENV)
+distclean: clean ## clean, and remove .venv and .venv-timm
+	rm -rf $(VENV) $(TIMM)

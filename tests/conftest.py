@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,8 @@ from farfield.runs import references
 
 # Tests run in several processes; two threads in each would only get in each other's way.
 torch.set_num_threads(1)
+# A shell's background job starts with Ctrl-C ignored, and so would every command that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
