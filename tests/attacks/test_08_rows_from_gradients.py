@@ -49,7 +49,8 @@ def test_no_row_is_shown_where_the_operator_allows_none(hospitals: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_bound_and_the_last_look_each_stop_a_server_that_sticks_to_the_rounds(tmp_path: Path) -> None:
+def test_the_last_look_stops_a_server_that_sticks_to_the_rounds_and_the_bound_hinders_it(tmp_path: Path) -> None:
+    """The bound alone grows with the rounds, because honest models do: within it some rows come back."""
     found = {}
     for number, limits in enumerate(
         ({"model_change": 30.0, "shown_rows": 54}, {"model_change": 30.0}, {"shown_rows": 54})
@@ -58,7 +59,8 @@ def test_the_bound_and_the_last_look_each_stop_a_server_that_sticks_to_the_round
         write_hospitals(folder, made_up=True)
         found[number] = int(attack(Victim(folder, limits={"limits": limits}), "rounds", questions=10).found.sum())
     assert found[0] > 30, "without both"
-    assert (found[1], found[2]) == (0, 0)
+    assert found[1] == 0, "the bound is off, the last look is on"
+    assert 0 < found[2] < 15, "the bound is on, the last look is off"
 
 
 def test_the_rows_that_an_update_shows_are_counted() -> None:

@@ -8,6 +8,9 @@ import pytest
 import tomli_w
 
 from farfield.deployment.federation_file import FederationFile, read_federation
+from tests.clock_of_sleeps import clock_of_sleeps
+
+__all__ = ["clock_of_sleeps"]
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from farfield.tasks import Task
 #: Names of sites, in the order in which one machine numbers them.
 SITES = ("amber", "birch", "cedar")
 #: Seconds after which a test gives up; a machine may be slow, and nothing here asserts a time.
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 
 def arrays(sites: tuple[str, ...] = SITES, rows: int = 40) -> dict[str, tuple[Any, Any]]:

@@ -76,7 +76,7 @@ def engine(sites: Sites, made: JoinedSites, run: str = "r") -> tuple[SitesFedera
         given,
         proposal=proposal(federation),
         quorum=0.5,
-        deadline=2.0,
+        deadline=60.0,
     )
     return fed, build(federation.algorithm, settings), model.state()
 
@@ -177,6 +177,7 @@ def test_a_damaged_memory_stops_the_site_and_not_its_secrets(four: Heard, tmp_pa
     assert any("remembers of its secure sums" in row["text"] for row in refused)
 
 
+@pytest.mark.usefixtures("clock_of_sleeps")
 def test_a_site_that_is_gone_is_left_out_of_the_sum(four: Heard) -> None:
     made, _ = together(four)
     fed, algorithm, model = engine(four, made)

@@ -89,9 +89,10 @@ def leaving(client: str, stage: str) -> Tamper:
 
 
 @pytest.mark.parametrize("stage", [ADVERTISE, SHARE, MASK, UNMASK])
+@pytest.mark.usefixtures("clock_of_sleeps")
 def test_a_site_that_leaves_is_left_out_of_the_sum_or_its_numbers_are_in_it(stage: str) -> None:
     algorithm = build("fedavg", SETTINGS)
-    fed, _ = over_grid("fedavg", algorithm, domains(4), travelling=False, tamper=leaving("3", stage), deadline=0.3)
+    fed, _ = over_grid("fedavg", algorithm, domains(4), travelling=False, tamper=leaving("3", stage), deadline=60.0)
     fed.begin(1, range(4))
     replies = fed.map(algorithm.train, initial().state())
     counted = range(4) if stage == UNMASK else range(3)
@@ -104,6 +105,7 @@ def test_a_site_that_leaves_is_left_out_of_the_sum_or_its_numbers_are_in_it(stag
 
 
 @pytest.mark.parametrize("stage", [ADVERTISE, SHARE, MASK])
+@pytest.mark.usefixtures("clock_of_sleeps")
 def test_a_round_that_loses_too_many_sites_is_skipped(stage: str) -> None:
     algorithm = build("fedavg", SETTINGS)
 
@@ -113,7 +115,7 @@ def test_a_round_that_loses_too_many_sites_is_skipped(stage: str) -> None:
             replies = [kept for each in replies for kept in tamper(each)]
         return replies
 
-    fed, _ = over_grid("fedavg", algorithm, domains(4), travelling=False, tamper=change, deadline=0.2)
+    fed, _ = over_grid("fedavg", algorithm, domains(4), travelling=False, tamper=change, deadline=60.0)
     fed.begin(1, range(4))
     with pytest.raises(QuorumMissed):
         fed.map(algorithm.train, initial().state())
@@ -123,11 +125,12 @@ def test_a_round_that_loses_too_many_sites_is_skipped(stage: str) -> None:
     assert len(fed.map(algorithm.train, initial().state())) == 4
 
 
+@pytest.mark.usefixtures("clock_of_sleeps")
 def test_a_sum_that_misses_the_quorum_is_never_unmasked() -> None:
     """Else the round after, with the same model and one site more, would show that site's update as a difference."""
     algorithm = build("fedavg", SETTINGS)
     lost = leaving("3", MASK)
-    fed, grid = over_grid("fedavg", algorithm, domains(4), travelling=False, tamper=lost, deadline=0.2, quorum=1.0)
+    fed, grid = over_grid("fedavg", algorithm, domains(4), travelling=False, tamper=lost, deadline=60.0, quorum=1.0)
     fed.begin(1, range(4))
     with pytest.raises(QuorumMissed, match="3 clients replied, and a secure sum is over 4 to 2047"):
         fed.map(algorithm.train, initial().state())
