@@ -42,6 +42,12 @@ from farfield.algorithms.fedilc_final_layer import (
     take_moments,
     weight_and_bias,
 )
+from farfield.algorithms.fedilc_gradients import (
+    gradient_of_rows,
+    gradients_and_variances,
+    penalty_gradients,
+    penalty_of_rows,
+)
 from farfield.algorithms.full_gradients import full_gradients
 from farfield.algorithms.parameters import choices, fixed, linear_range, log_range, parameter
 from farfield.algorithms.registry import register
@@ -51,13 +57,7 @@ from farfield.federation.client import Client
 from farfield.federation.federation import Federation, Replies
 from farfield.federation.phase import SCALAR, Named, Passes, Sends, phase, stacked_form
 from farfield.federation.reply_checks import LARGEST
-from farfield.math import (
-    GradientMoments,
-    through_softmax,
-    variance_derivatives,
-    weighted_geometric_mean,
-    without_rounding_noise,
-)
+from farfield.math import GradientMoments, weighted_geometric_mean, without_rounding_noise
 from farfield.models import Model, Stack, task_loss
 
 #: Why the weights of clients have no effect.
@@ -254,15 +254,18 @@ class FedILCWithFishr(FedILC):
 
     def _gradient_and_moments(self, client: Client, model: Model) -> tuple[dict[str, Any], GradientMoments]:
         """The client's gradient and loss, and the moments of the final layer's: closed forms there, autograd below."""
-        moments, weight = GradientMoments(), model.head.last.weight.detach().double()
-        gradient, total, weights = torch.zeros_like(model.vector), 0.0, self.class_weights(client, model)
+        moments, weights = GradientMoments(), self.class_weights(client, model)
+        gradient, total = torch.zeros_like(model.vector), 0.0
         for look in final_layer_rows(client, model, weights):
-            share = len(look.y) / client.samples
-            by_final = flat(model, *moments.add(look.inputs, look.errors)) * share
-            model.backward_from(look.inside, look.errors @ weight / client.samples, by_final)
-            gradient += model.gradient
-            total += share * float(task_loss(look.logits, look.y, class_weights=weights))
+            gradient += gradient_of_rows(model, look, moments, client.samples)
+            total += len(look.y) / client.samples * float(task_loss(look.logits, look.y, class_weights=weights))
         return {"gradient": self.settle(model, gradient), "loss": total}, moments
+
+    @stacked_form("gradient_and_variance", rows="training")
+    def gradient_and_variance_stack(self, clients: Sequence[Client], model: Stack, read: Passes) -> list[Named] | None:
+        if type(self)._gradient_and_moments is not FedILCWithFishr._gradient_and_moments:
+            return None  # the gradient is a mean over environments inside the client
+        return gradients_and_variances(clients, model, read, [self.class_weights(c, model.as_model) for c in clients])
 
     @phase(
         penalty_gradient=Sends(
@@ -275,21 +278,19 @@ class FedILCWithFishr(FedILC):
         model.train()
         weights = self.class_weights(client, model)
         moments = take_moments(client, model) or moments_of_rows(client, model, weights)
-        weight = model.head.last.weight.detach().double()
         gap = flat(model, *moments.variance) - mean_variance.double()
         factors = weight_and_bias(model, gap * (2.0 / client.samples))
         total = torch.zeros_like(model.vector)
-        for inside, y, inputs, errors, _ in final_layer_rows(client, model, weights):
-            by_inputs, by_errors = variance_derivatives(inputs, errors, moments.mean, factors)
-            if weights is None:
-                by_logits = through_softmax(by_errors, errors, y)
-            else:
-                of_rows = weights.double()[y].unsqueeze(1)
-                by_logits = through_softmax(by_errors * of_rows, errors / of_rows, y)
-            by_inputs.addmm_(by_logits, weight)
-            model.backward_from(inside, by_inputs, flat(model, by_logits.T @ inputs, by_logits.sum(dim=0)))
-            total += model.gradient
+        for look in final_layer_rows(client, model, weights):
+            total += penalty_of_rows(model, look, moments, factors, weights)
         return {"penalty_gradient": total, "deviation": float(gap.square().sum())}
+
+    @stacked_form("variance_gradient", rows="training")
+    def variance_gradient_stack(
+        self, clients: Sequence[Client], model: Stack, read: Passes, mean_variance: Tensor
+    ) -> list[Named] | None:
+        weights = [self.class_weights(client, model.as_model) for client in clients]
+        return penalty_gradients(clients, model, read, weights, mean_variance)
 
 
 @register

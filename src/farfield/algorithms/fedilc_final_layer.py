@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from farfield.federation.client import Client
 from farfield.federation.client_state import ROUND_ONLY
 from farfield.math import GradientMoments, residuals
-from farfield.models import Model
+from farfield.models import Model, Stack
 from farfield.reproducibility.randomness import derive_seed, seed_layers
 
 MOMENTS = f"{ROUND_ONLY}moments"
@@ -33,14 +33,23 @@ def final_layer_rows(client: Client, model: Model, weights: Tensor | None) -> It
     if model.spec.dropout or model.gaussian is not None:
         seed_layers(client.device, derive_seed(client.seed, client.round, client.name, "looks"))
     for x, y in client.sweep(client.training):
-        inside = model.head.before_last(model.features(x))
-        with torch.no_grad():
-            logits = model.head.last(inside)
-            errors = residuals(logits.double(), y)
-            if weights is not None:
-                errors = errors * weights.double()[y].unsqueeze(1)
-            look = FinalLayerRows(inside, y, inside.detach().double(), errors, logits)
-        yield look
+        yield at_final_layer(model, x, y, weights)
+
+
+def at_final_layer(model: Model | Stack, x: Tensor, y: Tensor, weights: Tensor | None) -> FinalLayerRows:
+    """Rows of one client, or of each in a stack, as the final layer sees them."""
+    inside = model.head.before_last(model.features(x))
+    with torch.no_grad():
+        logits = model.head.last(inside)
+        errors = residuals(logits.double(), y)
+        if weights is not None:
+            errors = errors * of_rows(weights, y)
+        return FinalLayerRows(inside, y, inside.detach().double(), errors, logits)
+
+
+def of_rows(weights: Tensor, y: Tensor) -> Tensor:
+    """The weight of each row's class, as a column in float64."""
+    return weights.double().gather(-1, y).unsqueeze(-1)
 
 
 @torch.no_grad()
@@ -54,34 +63,54 @@ def moments_of_rows(client: Client, model: Model, weights: Tensor | None) -> Gra
 
 def keep_moments(client: Client, moments: GradientMoments) -> None:
     """Keep the moments at the client between the two exchanges: the second would need another pass to have them."""
-    parts = [*moments.mean, *moments.variance]
-    client.state[MOMENTS] = torch.cat([part.reshape(-1) for part in parts])
+    client.state[MOMENTS] = _as_one(moments)
+
+
+def keep_stacked_moments(clients: Sequence[Client], moments: GradientMoments) -> None:
+    """As `keep_moments`, for a stack."""
+    for client, own in zip(clients, _as_one(moments).unbind(), strict=True):
+        client.state[MOMENTS] = own
+
+
+def _as_one(moments: GradientMoments) -> Tensor:
+    (mean, mean_bias), (variance, variance_bias) = moments.mean, moments.variance
+    return torch.cat([mean.flatten(-2), mean_bias, variance.flatten(-2), variance_bias], dim=-1)
 
 
 def take_moments(client: Client, model: Model) -> GradientMoments | None:
     """The moments of the first exchange, which nobody needs after the second; None if they are not there."""
     together = client.state.pop(MOMENTS, None)
-    if together is None:
+    return None if together is None else _apart(together, model, client.samples)
+
+
+def take_stacked_moments(clients: Sequence[Client], model: Stack) -> GradientMoments | None:
+    """As `take_moments`, for a stack; None if a client lacks them."""
+    if any(MOMENTS not in client.state for client in clients):
         return None
-    shape = model.head.last.weight.shape
-    parts = torch.split(together, [shape.numel(), shape[0]] * 2)
+    return _apart(torch.stack([client.state.pop(MOMENTS) for client in clients]), model, clients[0].samples)
+
+
+def _apart(together: Tensor, model: Model | Stack, rows: int) -> GradientMoments:
+    outputs, inputs = model.head.last.weight.shape[-2:]
+    mean, mean_bias, variance, variance_bias = torch.split(together, [outputs * inputs, outputs] * 2, dim=-1)
     moments = GradientMoments()
-    moments.rows = client.samples
-    moments.mean = parts[0].view(shape), parts[1]
-    moments.variance = parts[2].view(shape), parts[3]
+    moments.rows = rows
+    moments.mean = mean.view(*mean.shape[:-1], outputs, inputs), mean_bias
+    moments.variance = variance.view(*variance.shape[:-1], outputs, inputs), variance_bias
     return moments
 
 
-def flat(model: Model, weight: Tensor, bias: Tensor) -> Tensor:
+def flat(model: Model | Stack, weight: Tensor, bias: Tensor) -> Tensor:
     """The final layer's part of a vector, from what it is made of."""
-    return torch.cat([weight.reshape(-1), bias]) if model.spec.head_bias else weight.reshape(-1)
+    return torch.cat([weight.flatten(-2), bias], dim=-1) if model.spec.head_bias else weight.flatten(-2)
 
 
-def weight_and_bias(model: Model, final: Tensor) -> tuple[Tensor, Tensor]:
+def weight_and_bias(model: Model | Stack, final: Tensor) -> tuple[Tensor, Tensor]:
     """The final layer's part of a vector, apart; where there is no bias, zeros for it."""
     weight = model.head.last.weight
-    bias = final[weight.numel() :] if model.spec.head_bias else final.new_zeros(len(weight))
-    return final[: weight.numel()].view_as(weight), bias
+    outputs, inputs = weight.shape[-2:]
+    bias = final[..., outputs * inputs :] if model.spec.head_bias else final.new_zeros(weight.shape[:-1])
+    return final[..., : outputs * inputs].reshape(weight.shape), bias
 
 
 def layers_of(model: Model) -> list[slice]:

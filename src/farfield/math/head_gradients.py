@@ -7,8 +7,8 @@ differentiable in features and logits, so a penalty on them reaches the featuriz
 backward; the derivatives of the variance are written out as well.
 
 Shapes: features (n, d), logits (n, K), targets (n,) class indices. One logit, (n, 1) or (n,), means binary
-cross-entropy with targets in [0, 1]. Weight results are (K, d), bias results (K,). `linear_head_gradient` takes a
-stack of clients too, with a leading axis on everything.
+cross-entropy with targets in [0, 1]. Weight results are (K, d), bias results (K,). Everything takes a stack of clients
+too, with a leading axis on everything, and gives each of them its own bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from farfield.math.stacks import product
+from farfield.math.stacks import add_product, product, sigmoid
 
 
 def linear_head_gradient(features: Tensor, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -25,12 +25,8 @@ def linear_head_gradient(features: Tensor, logits: Tensor, targets: Tensor) -> t
     This is what autograd returns for the head; being an ordinary expression, it can be penalised (FedIIR) without
     `create_graph`.
     """
-    if features.dim() > 2:  # a stack of clients
-        pairs = zip(logits.unbind(), targets.unbind(), strict=True)
-        errors = torch.stack([residuals(own, truth) for own, truth in pairs]) / features.shape[1]
-        return product(errors.mT, features), errors.sum(dim=1)
-    errors = residuals(logits, targets) / features.shape[0]
-    return errors.T @ features, errors.sum(dim=0)
+    errors = residuals(logits, targets) / features.shape[-2]
+    return product(errors.mT, features), errors.sum(dim=-2)
 
 
 def residuals(logits: Tensor, targets: Tensor) -> Tensor:
@@ -39,13 +35,13 @@ def residuals(logits: Tensor, targets: Tensor) -> Tensor:
     Exact in relative terms however sure the prediction is: the true class's entry is minus the sum of the others,
     because p − 1 would round to zero.
     """
-    logits = logits.reshape(targets.shape[0], -1)
-    if logits.shape[1] == 1:
-        truth = targets.reshape(-1, 1).to(logits.dtype)
-        return (1.0 - truth) * logits.sigmoid() - truth * (-logits).sigmoid()
-    labels = targets.unsqueeze(1).long()
-    wrong = logits.softmax(dim=1).scatter(1, labels, 0.0)
-    return wrong.scatter(1, labels, -wrong.sum(dim=1, keepdim=True))
+    logits = logits.reshape(*targets.shape, -1)
+    if logits.shape[-1] == 1:
+        truth = targets.unsqueeze(-1).to(logits.dtype)
+        return (1.0 - truth) * sigmoid(logits) - truth * sigmoid(-logits)
+    labels = targets.unsqueeze(-1).long()
+    wrong = logits.softmax(dim=-1).scatter(-1, labels, 0.0)
+    return wrong.scatter(-1, labels, -wrong.sum(dim=-1, keepdim=True))
 
 
 def gradient_moments(inputs: Tensor, errors: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -54,19 +50,19 @@ def gradient_moments(inputs: Tensor, errors: Tensor) -> tuple[tuple[Tensor, Tens
     E[g²] − E[g]² would lose every digit where all samples agree. With both factors split into mean and deviation, e = ē
     + ẽ and z = z̄ + z̃, the deviation of e·z is ē z̃ + z̄ ẽ + (ẽ z̃ − cov), whose mean square is made of small terms alone.
     """
-    (n, classes), width = errors.shape, inputs.shape[1]
-    mean_error, mean_input = errors.sum(dim=0) / n, inputs.sum(dim=0) / n
-    errors, inputs = (errors - mean_error).T.contiguous(), inputs - mean_input
+    (n, classes), width = errors.shape[-2:], inputs.shape[-1]
+    mean_error, mean_input = errors.sum(dim=-2) / n, (inputs.sum(dim=-2) / n).unsqueeze(-2)
+    errors, inputs = (errors - mean_error.unsqueeze(-2)).mT.contiguous(), inputs - mean_input
     squared_errors, squared_inputs = errors.square(), inputs.square()
     # All four products of powers one and two in a single one.
-    products = torch.cat([errors, squared_errors]) @ torch.cat([inputs, squared_inputs], dim=1) / n
-    covariance, squared_input = products[:classes, :width], products[:classes, width:]
-    squared_error, both_squared = products[classes:, :width], products[classes:, width:]
-    error_variance, input_variance = squared_errors.sum(dim=1) / n, squared_inputs.sum(dim=0) / n
-    slope = mean_error.unsqueeze(1)
+    products = product(torch.cat([errors, squared_errors], -2), torch.cat([inputs, squared_inputs], -1)) / n
+    covariance, squared_input = products[..., :classes, :width], products[..., :classes, width:]
+    squared_error, both_squared = products[..., classes:, :width], products[..., classes:, width:]
+    error_variance, input_variance = squared_errors.sum(dim=-1) / n, squared_inputs.sum(dim=-2, keepdim=True) / n
+    slope = mean_error.unsqueeze(-1)
     weight_variance = (
         slope.square() * input_variance
-        + mean_input.square() * error_variance.unsqueeze(1)
+        + mean_input.square() * error_variance.unsqueeze(-1)
         + (both_squared - covariance.square())
         + 2.0 * (slope * (mean_input * covariance + squared_input) + mean_input * squared_error)
     )
@@ -88,7 +84,7 @@ class GradientMoments:
     @torch.no_grad()
     def add(self, inputs: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
         """Rows by what goes into the head and their residuals, both float64. Returns the mean of these rows alone."""
-        n = len(errors)
+        n = errors.shape[-2]
         mean, variance = gradient_moments(inputs, errors)
         if self.rows == 0:
             self.rows, self.mean, self.variance = n, mean, variance
@@ -122,18 +118,20 @@ def variance_derivatives(
     (mean_weight, mean_bias), (c_weight, c_bias) = mean, factors
     c_weight, c_bias = 2.0 * c_weight, 2.0 * c_bias
     pulled = c_weight * mean_weight
-    by_inputs = (errors.square() @ c_weight).mul_(inputs).addmm_(errors, pulled, alpha=-1.0)
-    by_errors = (inputs.square() @ c_weight.T).mul_(errors).addmm_(inputs, pulled.T, alpha=-1.0)
-    return by_inputs, by_errors.addcmul_(errors - mean_bias, c_bias)
+    by_inputs = product(errors.square(), c_weight).mul_(inputs)
+    add_product(by_inputs, errors, pulled, alpha=-1.0, out=by_inputs)
+    by_errors = product(inputs.square(), c_weight.mT).mul_(errors)
+    add_product(by_errors, inputs, pulled.mT, alpha=-1.0, out=by_errors)
+    return by_inputs, by_errors.addcmul_(errors - mean_bias.unsqueeze(-2), c_bias.unsqueeze(-2))
 
 
 @torch.no_grad()
 def through_softmax(by_errors: Tensor, errors: Tensor, targets: Tensor) -> Tensor:
     """The derivative by the logits, from the one by the residuals (probabilities − labels)."""
-    if errors.shape[1] == 1:
+    if errors.shape[-1] == 1:
         wrong = errors.abs()  # for labels 0 and 1 the probability of the other one: p(1 − p) without its rounding
         return by_errors * wrong * (1.0 - wrong)
-    labels = targets.unsqueeze(1).long()
-    probabilities = errors.scatter_add(1, labels, errors.new_ones(1, 1).expand_as(labels))
+    labels = targets.unsqueeze(-1).long()
+    probabilities = errors.scatter_add(-1, labels, errors.new_ones(()).expand_as(labels))
     weighted = by_errors * probabilities
-    return weighted.addcmul_(probabilities, weighted.sum(dim=1, keepdim=True), value=-1.0)
+    return weighted.addcmul_(probabilities, weighted.sum(dim=-1, keepdim=True), value=-1.0)

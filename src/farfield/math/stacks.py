@@ -94,7 +94,8 @@ class _MeanOfLogits(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_mean: Tensor) -> tuple[Tensor, None]:
         logits, targets = ctx.saved_tensors
-        return (sigmoid(logits) - targets).mul_(by_mean.unsqueeze(-1)).div_(logits.shape[-1]), None
+        probabilities = sigmoid(logits.unsqueeze(-1)).squeeze(-1)
+        return (probabilities - targets).mul_(by_mean.unsqueeze(-1)).div_(logits.shape[-1]), None
 
 
 def log(values: Tensor) -> Tensor:
@@ -112,7 +113,11 @@ def own_rows(tables: Tensor, numbers: Tensor) -> Tensor:
 
 
 def sigmoid(logits: Tensor) -> Tensor:
-    """Return the logistic function of each client's logits, client by client."""
+    """Return the logistic function of one client's logits (row, 1), or of those of a stack, client by client."""
+    if logits.dim() < 3:
+        return logits.sigmoid()
+    if logits.requires_grad:
+        return torch.stack([own.sigmoid() for own in logits.unbind()])
     out = logits.new_empty(logits.shape)
     for own, result in zip(logits.unbind(), out.unbind(), strict=True):
         torch.sigmoid(own, out=result)

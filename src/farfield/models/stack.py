@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -190,10 +189,10 @@ class StackedHead:
 
     def __init__(self, layers: Sequence[_Layer]) -> None:
         self._layers = layers
-        self.last = SimpleNamespace(weight=layers[-1].weight, bias=layers[-1].bias)
+        self.last = layers[-1]
 
     def __call__(self, features: Tensor) -> Tensor:
-        return self._layers[-1](self.before_last(features))
+        return self.last(self.before_last(features))
 
     def before_last(self, features: Tensor) -> Tensor:
         """What the last layers see."""

@@ -64,7 +64,9 @@ def test_every_method(name: str) -> None:
     same(build(name, {"batch_size": 8}, rounds=6), SPEC, sites())
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "scaffold", "fediir", "fedsgd", "local-only", "erm"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedprox", "scaffold", "fediir", "fedsgd", "local-only", "erm", "fedilc-inter-geo"]
+)
 @pytest.mark.parametrize(
     "spec",
     [
@@ -95,7 +97,7 @@ def test_models(name: str, spec: ModelSpec) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fediir"])
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fediir", "fedilc-inter-geo"])
 def test_settings(name: str, settings: dict[str, Any]) -> None:
     same(build(name, {"batch_size": 8, **settings}), SPEC, sites())
 
@@ -114,6 +116,7 @@ def test_settings(name: str, settings: dict[str, Any]) -> None:
         "fedilc-geometric",
         "fedcir",
         "fedloe-irm",
+        "fedilc-inter-geo",
     ],
 )
 def test_the_stack_itself_is_what_answers(name: str, outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
