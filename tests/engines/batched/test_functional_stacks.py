@@ -178,26 +178,37 @@ def updates(outcomes: Sequence[Outcome]) -> Tensor:
     return torch.stack([torch.as_tensor(outcome.values["update"]) for outcome in ordered])
 
 
-def test_a_run_does_not_depend_on_what_is_served_with_it() -> None:
+def test_a_run_does_not_depend_on_what_is_served_with_it(
+    own_featurizers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gelu = PLAIN.model_copy(update={"featurizer": "test-gelu"})  # its rounding changes with every number of clients
     methods: list[tuple[str, dict[str, Any]]] = [
         ("fedavg", {"batch_size": 8, "lr": 0.1}),
         ("fedprox", {"batch_size": 8, "lr": 0.1, "mu": 0.3}),
-        ("fedavg", {"batch_size": 4}),
+        ("fedavg", {"batch_size": 7}),
+        ("fedavg", {"batch_size": 7, "lr": 0.2}),
         ("fediir", {"batch_size": 8, "gamma": 0.1}),
         ("fedavg", {"batch_size": 8}),
         ("erm", {"batch_size": 8}),
     ]
-    asked = asked_of(methods, [PLAIN, PLAIN, GROUPS, PLAIN, toy.SPEC, GROUPS])
+    asked = asked_of(methods, [PLAIN, PLAIN, gelu, gelu, GROUPS, toy.SPEC, GROUPS])
+    train, runs = requests.train_together, []
+
+    def together_with(members: Any, *rest: Any) -> None:
+        runs.append(len({id(member.method) for member in members}))
+        train(members, *rest)
+
+    monkeypatch.setattr(requests, "train_together", together_with)
     together = [updates(outcomes) for outcomes in serve(asked, RowPool())]
+    assert runs == [1] * 6, "a stack for each run; that of one client needs none"
     backwards = [updates(outcomes) for outcomes in serve(asked[::-1], RowPool())[::-1]]
+    assert all(torch.equal(*pair) for pair in zip(together, backwards, strict=True))
     full = RowPool()
     full.stack_numbers = 1  # as after a stack of another run for which the memory did not suffice
     for number, request in enumerate(asked):
         shuffled = replace(request, clients=list(request.clients)[::-1])
-        for pool in (RowPool(), full):
-            assert torch.equal(updates(serve([request], pool)[0]), together[number])
-        assert torch.equal(updates(serve([shuffled], RowPool())[0]), together[number])
-    assert all(torch.equal(*pair) for pair in zip(together, backwards, strict=True))
+        for one, pool in ((request, RowPool()), (request, full), (shuffled, RowPool())):
+            assert torch.equal(updates(serve([one], pool)[0]), together[number])
 
 
 def test_stacks_are_split_by_what_is_asked_alone() -> None:
