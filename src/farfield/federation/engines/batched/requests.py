@@ -71,6 +71,8 @@ def why_alone(algorithm: Any, phase: str, model: Model, functional: bool = False
             return "privacy=record clips the gradient of each row"
         why: str | None = algorithm.why_not_stacked(model.spec)
         return why
+    if model.spec.representation == "gaussian" and model.spec.test_samples:
+        return "predictions are means over random samples (model.test_samples)"
     return None if form_of(algorithm, phase) else f"the phase '{phase}' of {algorithm.name} has no stacked form"
 
 
