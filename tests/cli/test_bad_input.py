@@ -35,7 +35,7 @@ MISTAKES = {
     "an engine that does not exist": (["bench", "rotated-digits", "--engine", "spark"], "no engine 'spark'; there are"),
     "an engine that is not there yet": (
         ["bench", "rotated-digits", "--engine", "vectorized"],
-        "local, batched and flower",
+        "local, batched, batched-func and flower",
     ),
     "a training on no engine": (["train", "rotated-digits", "--engine", "rayy", "--out", "m"], "no engine 'rayy'"),
     "a composition without a server half": (["bench", "rotated-digits", "-a", "fedavg+fedprox"], "no server half"),

@@ -11,7 +11,8 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         help="How clients are reached, with the same result to the bit: local, batched (all runs as one computation, "
-        "for small models) or flower (Flower's simulation); see 'farfield list engines'.",
+        "for small models) or flower (Flower's simulation); or batched-func, which also stacks tiny convolutional "
+        "networks, with other last bits; see 'farfield list engines'.",
     ),
 ]
 Device = Annotated[

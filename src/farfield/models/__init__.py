@@ -2,6 +2,7 @@
 
 from farfield.models import backbones, convnets, timm_backbones
 from farfield.models.featurizers import BACKBONES, is_backbone
+from farfield.models.functional_stack import FunctionalStack, why_not_functional
 from farfield.models.losses import predicted_labels, probabilities, task_loss
 from farfield.models.model import Layout, Model, ModelState, build_model, hash_states, head_logits
 from farfield.models.spec import NORM_POLICIES, ModelSpec
@@ -12,6 +13,7 @@ from farfield.models.weights import WeightsError, pin
 __all__ = [
     "BACKBONES",
     "NORM_POLICIES",
+    "FunctionalStack",
     "Layout",
     "MissingTimm",
     "Model",
@@ -35,5 +37,6 @@ __all__ = [
     "stacked_values",
     "task_loss",
     "timm_backbones",
+    "why_not_functional",
     "why_not_stacked",
 ]

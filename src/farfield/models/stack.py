@@ -91,10 +91,13 @@ class Stack:
         if bounds == (0, len(self.vector)):
             return self
         if bounds not in self._parts:
-            self._parts[bounds] = Stack(self.spec, self.layout, self.vector[where], self.gradient[where])
+            self._parts[bounds] = self._neighbours(self.vector[where], self.gradient[where])
             self._parts[bounds].random = self.random[where]
         self._parts[bounds].training = self.training
         return self._parts[bounds]
+
+    def _neighbours(self, vector: Tensor, gradient: Tensor) -> Stack:
+        return Stack(self.spec, self.layout, vector, gradient)
 
     @property
     def as_model(self) -> Model:

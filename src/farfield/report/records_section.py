@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from importlib.metadata import version
 
 from farfield.protocol.selection import RULES
@@ -95,6 +96,7 @@ def honesty_pairs(sweep: Sweep, rule: str) -> Pairs:
         ),
         *(("Runs made with", text) for text in _run_versions(sweep)),
         *(("Clients computed on", text) for text in _run_devices(sweep)),
+        *(("Engines", text) for text in _engines_of_their_own_bits(sweep)),
         (
             "Page written by",
             f"farfield {version('farfield')}, torch {version('torch')}, Python {platform.python_version()}",
@@ -106,6 +108,15 @@ def _run_devices(sweep: Sweep) -> list[str]:
     """The devices and precisions that the runs say they were made with; the last bits differ from one to the other."""
     known = [(row["device"], row.get("precision") or "float32") for row in sweep.rows if row.get("device")]
     return list(dict.fromkeys(f"{device}, in {precision}" for device, precision in known))
+
+
+def _engines_of_their_own_bits(sweep: Sweep) -> list[str]:
+    """The engines of runs where one of them may round otherwise than the others do."""
+    engines = Counter(row["engine"] for row in sweep.rows if row.get("engine"))
+    if not any("batched-func" in engine for engine in engines):
+        return []
+    told = "; ".join(f"{engine}: {plural(runs, 'run')}" for engine, runs in engines.items())
+    return [f"{told}. On batched-func, layers other than linear ones differ from other engines in their last bits."]
 
 
 def _run_versions(sweep: Sweep) -> list[str]:

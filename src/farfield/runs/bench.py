@@ -22,7 +22,7 @@ from farfield.reproducibility.devices import CPU, devices_named, processes_at_on
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.device_checks import check_device, with_precision
 from farfield.runs.diagnosis import attach_diagnosis
-from farfield.runs.engines import BatchedEngine, LocalEngine, check_engine, engine_named, open_engine
+from farfield.runs.engines import check_engine, engine_here, engine_named, open_engine
 from farfield.runs.estimate import estimate, is_long
 from farfield.runs.growing import bench_there, planned, variants_asked
 from farfield.runs.job import Job
@@ -105,8 +105,9 @@ def bench(
     timm; `image_size` decodes images at another size than 64. `rows` takes about so many rows of a
     large task, by domain and class, for a quick look.
     `engine` says how clients are reached, with the same result: "local", "batched" for all runs as one computation, or
-    "flower" for Flower's simulation. `device` is where clients compute: "cpu", "cuda" (runs take all GPUs in turn),
-    "cuda:1", "mps", or "auto" for what is here. `precision` is "float32" or "bfloat16", the setting `model.precision`.
+    "flower" for Flower's simulation; "batched-func" also stacks tiny convolutional networks, with other last bits.
+    `device` is where clients compute: "cpu", "cuda" (runs take all GPUs in turn), "cuda:1", "mps", or "auto" for what
+    is here. `precision` is "float32" or "bfloat16", the setting `model.precision`.
     `on` makes the runs on a Ray cluster: "ray" for a local one or the one that RAY_ADDRESS names, or "ray://HOST:PORT".
     `share` is "K/N" for part K of N processes that make their runs in the same folder.
     `settings` are as on the command line: `{"lr": 0.05, "fedprox.mu": 0.1, "model.hidden": [32]}`. Runs go to `out`
@@ -193,9 +194,7 @@ def bench(
                 task,
                 folder,
                 parallel=runs_at_once("local", workers, parallel, devices) if on is None else parallel,
-                engine=BatchedEngine(devices=devices)
-                if engine == "batched"
-                else LocalEngine(workers or 1, devices=devices),
+                engine=engine_here(engine, workers, devices),
                 place=place,
                 checkpoint_every=checkpoint_every,
                 observer=observer,

@@ -77,11 +77,18 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class BatchedEngine:
-    """All clients on this machine, trained as stacks; those of many runs together where `serve` is shared."""
+    """All clients on this machine, trained as stacks; those of many runs together where `serve` is shared.
+
+    With `functional`, models that only `torch.func` can stack are stacked too, each run's clients by themselves.
+    """
 
     serve: Serve | None = None
-    name: str = "batched"
     devices: tuple[torch.device, ...] = (CPU,)
+    functional: bool = False
+
+    @property
+    def name(self) -> str:
+        return "batched-func" if self.functional else "batched"
 
     def federation(self, run: PreparedRun) -> Engine:
         return BatchedFederation(
@@ -92,6 +99,7 @@ class BatchedEngine:
             quorum=run.plan.quorum,
             deadline=run.plan.deadline,
             serve=self.serve,
+            functional=self.functional,
         )
 
 
@@ -121,6 +129,10 @@ ENGINES = {
             "batched", "all clients on this machine, those of all runs trained as one computation on stacked parameters"
         ),
         EngineEntry(
+            "batched-func",
+            "as batched, and by torch.func tiny convolutional networks, whose last bits are then not those of local",
+        ),
+        EngineEntry(
             "flower",
             "Flower's simulation: every exchange is messages between a server and nodes, which Ray's processes run",
             needs=("flwr", "ray"),
@@ -130,6 +142,19 @@ ENGINES = {
         ),
     )
 }
+
+
+#: Engines that train clients as stacks.
+STACKING = ("batched", "batched-func")
+
+
+def engine_here(
+    name: str, workers: int | None = None, devices: tuple[torch.device, ...] = (CPU,)
+) -> LocalEngine | BatchedEngine:
+    """Return an engine that needs no opening: one that trains stacks, or else the local one."""
+    if name in STACKING:
+        return BatchedEngine(devices=devices, functional=name == "batched-func")
+    return LocalEngine(workers if workers is not None else 1, devices=devices)
 
 
 def engine_named(name: str) -> EngineEntry:
@@ -157,9 +182,9 @@ def check_engine(
         if workers is not None and workers > 1:
             raise PlanError(f"on a GPU the clients of a run take turns in one process; omit --workers {workers}")
         check_processes(devices, processes_at_once(devices, parallel) or 1, "--parallel")
-    if name == "batched" and workers is not None and workers > 1:
+    if name in STACKING and workers is not None and workers > 1:
         raise PlanError(
-            f"on the engine 'batched' the clients of a run are trained together, not by workers; omit --workers "
+            f"on the engine '{name}' the clients of a run are trained together, not by workers; omit --workers "
             f"{workers} and give --parallel, the number of processes that share the runs"
         )
     if parallel is not None and parallel > 1 and not engine.parallel:
@@ -174,11 +199,8 @@ def open_engine(
     name: str, plan: Plan, task: Task, workers: int | None, devices: tuple[torch.device, ...] = (CPU,)
 ) -> Iterator[RunEngine]:
     """Open an engine for the runs of a plan. `workers` are processes that share the clients of a run."""
-    if engine_named(name).name == "local":
-        yield LocalEngine(workers if workers is not None else 1, devices=devices)
-        return
-    if name == "batched":
-        yield BatchedEngine(devices=devices)
+    if engine_named(name).name in ("local", *STACKING):
+        yield engine_here(name, workers, devices)
         return
     from farfield.runs.simulation.engine import open_simulation  # imports Flower and Ray
 

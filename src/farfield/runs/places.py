@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from farfield.reproducibility.devices import CPU
-from farfield.runs.engines import RunEngine
+from farfield.runs.engines import STACKING, RunEngine
 from farfield.runs.plan import Job
 from farfield.runs.processes import Observer
 from farfield.runs.settings import PlanError
@@ -53,7 +53,7 @@ def check_place(on: str | None, engine: str, workers: int | None, devices: tuple
         )
     if find_spec("ray") is None:
         raise PlanError(f"'{on}' needs Ray, which is not installed: pip install 'farfield[sim]'")
-    if engine not in ("local", "batched"):
+    if engine not in ("local", *STACKING):
         raise PlanError(
             f"a run on the engine '{engine}' starts processes of its own and cannot be sent to a cluster; give "
             "--engine local or batched, or omit --on"

@@ -140,6 +140,10 @@ def test_methods_that_draw_in_their_loss(name: str, spec: ModelSpec) -> None:
     same(build(name, {"batch_size": 8, "warmup": 0}), spec, sites(spec.outputs), rounds=3)
 
 
+def test_predictions_that_are_means_over_samples() -> None:
+    same(build("fedcir", {"batch_size": 8}), SPEC.model_copy(update={"test_samples": 3}), sites(), rounds=2)
+
+
 @pytest.mark.parametrize("spec", [SPEC, BINARY], ids=["classes", "binary"])
 @pytest.mark.parametrize(
     "settings",

@@ -17,7 +17,7 @@ from farfield.records import RunFolder
 from farfield.runs.cluster.mailbox import Letter
 from farfield.runs.cluster.parcels import Files, import_methods, read_files, unpack, write_files
 from farfield.runs.cluster.versions import version_conflict, versions
-from farfield.runs.engines import BatchedEngine, LocalEngine
+from farfield.runs.engines import engine_here
 from farfield.runs.job import Job
 from farfield.runs.rounds import TELL_EVERY, Progress
 from farfield.runs.together.engine import all_runs
@@ -91,8 +91,7 @@ def _make(order: WorkOrder, engine: str, jobs: Mapping[int, Job], mailbox: Any, 
         if shipped:
             shutil.rmtree(folder, ignore_errors=True)
 
-    opened = BatchedEngine() if engine == "batched" else LocalEngine()
-    all_runs(opened, order.make)(list(jobs.values()), watch, ended)
+    all_runs(engine_here(engine), order.make)(list(jobs.values()), watch, ended)
 
 
 class _Told:

@@ -1,6 +1,7 @@
 """The batched engine: all clients on this machine, a cohort trained as one computation.
 
-The result is the same to the bit as that of the local engine, whatever else is served with it: see `math.stacks`.
+The result is the same to the bit as that of the local engine, whatever else is served with it: see `math.stacks`. With
+`functional`, models that this is not possible for are stacked all the same, and differ from it in their last bits.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ class BatchedFederation(Engine):
         quorum: float = 0.5,
         deadline: float | None = None,
         serve: Serve | None = None,
+        functional: bool = False,
     ) -> None:
         super().__init__(seed=seed, quorum=quorum, deadline=deadline)
         self._algorithm, self._model, self._population = algorithm, model, population
-        self._serve = serve or alone()
+        self._serve, self._functional = serve or alone(), functional
 
     def close(self) -> None:
         pass
@@ -68,8 +70,19 @@ class BatchedFederation(Engine):
         self, phase: str, model: ModelState, shared: dict[str, Any], clients: Sequence[int]
     ) -> Iterator[Outcome]:
         make = partial(self._client, phase)
-        device = self._population.device
-        yield from self._serve(Request(self._algorithm, phase, self._model, model, shared, clients, make, device))
+        yield from self._serve(
+            Request(
+                self._algorithm,
+                phase,
+                self._model,
+                model,
+                shared,
+                clients,
+                make,
+                device=self._population.device,
+                functional=self._functional,
+            )
+        )
 
     def _client(self, phase: str, number: int) -> Client:
         state = self._states.of(number).copy()

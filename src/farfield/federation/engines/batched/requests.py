@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from farfield.federation.client import Batch, Client, Rows
+from farfield.federation.engines.batched.own_stacks import TOO_LARGE, most_together, own_parts
 from farfield.federation.engines.batched.planned_client import (
     Planned,
     PlannedClient,
@@ -22,7 +23,7 @@ from farfield.federation.engines.batched.stacked_training import Member, prepare
 from farfield.federation.execution import Outcome, complete, fail, moved, run_phase
 from farfield.federation.local_training import is_plain
 from farfield.federation.phase import declared_sends, form_of, is_local_training
-from farfield.models import Model, ModelState, Stack, why_not_stacked
+from farfield.models import FunctionalStack, Model, ModelState, Stack, why_not_functional, why_not_stacked
 from farfield.reproducibility.devices import CPU
 from farfield.reproducibility.randomness import generators_kept
 
@@ -44,11 +45,23 @@ class Request:
     client: Callable[[int], Client]
     #: Where the clients compute.
     device: torch.device = CPU
+    #: Whether models that a stack with the bits of single ones does not exist for may be stacked by `torch.func`.
+    functional: bool = False
+
+    @property
+    def rounds_by_size(self) -> bool:
+        """Whether what a client computes in a stack depends, in its last bits, on how many are in it."""
+        return why_not_stacked(self.model.spec) is not None
 
 
-def why_alone(algorithm: Any, phase: str, model: Model) -> str | None:
-    """Return why a phase is run client by client, in one phrase; None if its clients can be a stack."""
+def why_alone(algorithm: Any, phase: str, model: Model, functional: bool = False) -> str | None:
+    """Return why a phase is run client by client, in one phrase; None if its clients can be a stack.
+
+    With `functional` a stack need not have the bits of single clients.
+    """
     reason = why_not_stacked(model.spec)
+    if reason is not None and functional:
+        reason = why_not_functional(model)
     if reason is not None:
         return reason
     if is_local_training(getattr(algorithm, phase)):
@@ -58,6 +71,8 @@ def why_alone(algorithm: Any, phase: str, model: Model) -> str | None:
             return "privacy=record clips the gradient of each row"
         why: str | None = algorithm.why_not_stacked(model.spec)
         return why
+    if model.spec.representation == "gaussian" and model.spec.test_samples:
+        return "predictions are means over random samples (model.test_samples)"
     return None if form_of(algorithm, phase) else f"the phase '{phase}' of {algorithm.name} has no stacked form"
 
 
@@ -66,8 +81,14 @@ def serve(requests: Sequence[Request], pool: RowPool) -> list[list[Outcome]]:
     outcomes: list[list[Outcome]] = [[] for _ in requests]
     stacks: dict[Hashable, list[tuple[int, int]]] = {}
     for number, request in enumerate(requests):
-        if why_alone(request.algorithm, request.phase, request.model) is not None:
+        why = why_alone(request.algorithm, request.phase, request.model, request.functional)
+        if why is not None:
             outcomes[number] = list(_one_by_one(request))
+            if request.functional:
+                _tell(outcomes[number][0], request, why, pool)
+            continue
+        if request.rounds_by_size:
+            outcomes[number] = [outcome for _, outcome in _by_itself(requests, number, pool)]
             continue
         key = _stack_key(request)
         stacks.setdefault(key, []).extend((number, client) for client in request.clients)
@@ -78,6 +99,29 @@ def serve(requests: Sequence[Request], pool: RowPool) -> list[list[Outcome]]:
                 for number, outcome in _within_memory(requests, part, pool):
                     outcomes[number].append(outcome)
     return outcomes
+
+
+def _by_itself(requests: Sequence[Request], number: int, pool: RowPool) -> Iterator[tuple[int, Outcome]]:
+    """Serve a request by stacks of its own clients, split in a way that depends on nothing else."""
+    request = requests[number]
+    most = most_together(request.algorithm, request.phase, len(request.broadcast.parameters))
+    with generators_kept(request.device):
+        for part in own_parts(request.clients, most):
+            asked, full = [(number, client) for client in part], False
+            if len(part) == 1:
+                yield from _apart(requests, asked, TOO_LARGE, pool if most == 1 else None)
+                continue
+            try:
+                yield from _together(requests, _members(requests, asked, pool), pool)
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
+                full = True
+            if full:  # outside the except block: the error would keep the memory of the attempt
+                if request.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                why = f"the memory did not suffice for a stack of {len(part)}"
+                yield from _apart(requests, asked, why, pool)
 
 
 def _members(requests: Sequence[Request], asked: Asked, pool: RowPool) -> list[tuple[int, Member]]:
@@ -187,7 +231,8 @@ def _together(
         if training and fit:
             train_together(fit, lead.model, pool)
         elif fit and not _by_form(fit, lead, pool):
-            yield from _apart(requests, asked)
+            why = f"the phase '{lead.phase}' has no stacked form with these settings"
+            yield from _apart(requests, asked, why, pool if lead.rounds_by_size else None)
             return
     except Exception as error:  # whose fault it is shows when each is alone
         if out_of_memory(error):
@@ -225,11 +270,18 @@ def _apart(
     """Run clients one by one. `why` is told once for a phase of a run."""
     for number, client in asked:
         for outcome in _one_by_one(requests[number], [client]):
-            phase = (id(requests[number].algorithm), requests[number].phase)
-            if pool is not None and phase not in pool.told:
-                pool.told.add(phase)
-                outcome.note = f"the clients of this phase are run one by one, with the same result: {why}"
+            if pool is not None:
+                _tell(outcome, requests[number], why, pool)
             yield number, outcome
+
+
+def _tell(outcome: Outcome, request: Request, why: str, pool: RowPool) -> None:
+    """Say in an outcome why clients are run one by one, once for a phase of a run."""
+    phase = (id(request.algorithm), request.phase)
+    if phase not in pool.told:
+        pool.told.add(phase)
+        result = "the bits of the local engine" if request.rounds_by_size else "the same result"
+        outcome.note = f"the clients of this phase are run one by one, with {result}: {why}"
 
 
 def _one_by_one(request: Request, clients: Sequence[int] | None = None) -> Iterator[Outcome]:
@@ -245,11 +297,16 @@ def _by_form(members: list[Member], lead: Request, pool: RowPool) -> bool:
     assert found is not None
     form, which = found
     members = sorted(members, key=lambda member: -len(getattr(member.client, which)))
-    stack = Stack(lead.model.spec, lead.model.layout, torch.stack([m.broadcast.parameters for m in members]))
+    vectors = torch.stack([m.broadcast.parameters for m in members])
+    if lead.rounds_by_size:
+        stack: Stack = FunctionalStack(lead.model, vectors)
+    else:
+        stack = Stack(lead.model.spec, lead.model.layout, vectors)
     rows: list[Rows] = [getattr(member.client, which) for member in members]
     shared = {name: [m.shared[name] for m in members] for name in lead.shared}
     given = {n: torch.stack([torch.as_tensor(v, device=lead.device) for v in of]) for n, of in shared.items()}
-    replies = form([m.client for m in members], stack, _Reader(rows, pool), **given)
+    read = _Reader(rows, pool, len(rows) if lead.rounds_by_size else 1)
+    replies = form([m.client for m in members], stack, read, **given)
     if replies is None:
         return False
     for member, reply in zip(members, replies, strict=True):
@@ -258,10 +315,13 @@ def _by_form(members: list[Member], lead: Request, pool: RowPool) -> bool:
 
 
 class _Reader:
-    """Reads the rows of neighbours in a stack in full passes, as `Client.sweep` does for one client."""
+    """Reads the rows of neighbours in a stack in full passes, as `Client.sweep` does for one client.
 
-    def __init__(self, rows: Sequence[Rows], pool: RowPool) -> None:
-        self._rows, self._pool = rows, pool
+    With `sharing`, so many clients share the memory that a single one would take for a pass.
+    """
+
+    def __init__(self, rows: Sequence[Rows], pool: RowPool, sharing: int = 1) -> None:
+        self._rows, self._pool, self._sharing = rows, pool, sharing
 
     def __call__(self, rows: Sequence[Rows] | None = None) -> Iterator[tuple[slice, Batch]]:
         """Neighbours with as many rows, and the next rows of each."""
@@ -271,7 +331,8 @@ class _Reader:
             while last < len(rows) and len(rows[last]) == count:
                 last += 1
             if count:
-                for part in torch.arange(count).tensor_split(-(-count // rows[first].at_once)):
+                at_once = max(1, rows[first].at_once // self._sharing)
+                for part in torch.arange(count).tensor_split(-(-count // at_once)):
                     yield slice(first, last), self._read(rows[first:last], part)
             first = last
 

@@ -25,7 +25,7 @@ from farfield.federation.engines.batched.stacked_optimizer import StackedOptimiz
 from farfield.federation.execution import seed_of_layers
 from farfield.federation.local_training import Local, check_names, is_plain
 from farfield.federation.phase import Named
-from farfield.models import Model, ModelState, Random, Stack, stacked_values
+from farfield.models import FunctionalStack, Model, ModelState, Random, Stack, stacked_values, why_not_stacked
 from farfield.reproducibility.devices import CPU
 from farfield.reproducibility.randomness import seed_layers
 
@@ -91,7 +91,10 @@ def train_together(members: Sequence[Member], model: Model, pool: RowPool) -> No
     order = sorted(range(len(members)), key=lambda n: ([-batch.rows for batch in members[n].batches], settings[n]))
     ordered = [members[n] for n in order]
     starts = torch.stack([m.start for m in ordered if m.start is not None])
-    stack = Stack(model.spec, model.layout, starts.clone())
+    if why_not_stacked(model.spec) is None:
+        stack = Stack(model.spec, model.layout, starts.clone())
+    else:
+        stack = FunctionalStack(model, starts.clone())
     stack.train()
     stack.random = [member.random for member in ordered]
     losses = starts.new_zeros(len(ordered))
