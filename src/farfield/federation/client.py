@@ -102,7 +102,10 @@ class Rows:
 
     def read(self, tensor: Tensor, rows: Tensor) -> Tensor:
         """Return some rows of a tensor on the CPU, on the device of these rows."""
-        return tensor[rows] if self.device.type == "cpu" else device_rows(self.device).read(tensor, rows)
+        if self.device.type != "cpu":
+            return device_rows(self.device).read(tensor, rows)
+        # Several times as fast as `tensor[rows]`, which does not know that it copies whole rows.
+        return tensor.index_select(0, rows.reshape(-1)).view(*rows.shape, *tensor.shape[1:])
 
 
 def as_float(x: Tensor) -> Tensor:
