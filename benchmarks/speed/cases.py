@@ -1,4 +1,4 @@
-"""The cases of the suite, in the order in which they are measured."""
+"""The cases of the suite, in the order in which they are measured: the quick ones first."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import difflib
 from benchmarks.speed import (
     cross_device,
     default_bench,
+    fediir_step,
+    fedilc_round,
+    fedomg_matching,
     heart_disease,
+    image_reading,
+    model_size,
     pacs_features,
+    registered_clients,
     silo,
     tiny_clients,
+    tuning_trials,
 )
 from benchmarks.speed.case import Case
 
@@ -18,8 +25,15 @@ CASES: tuple[Case, ...] = (
     tiny_clients.CASE,
     cross_device.CASE,
     silo.CASE,
+    fediir_step.CASE,
+    fedilc_round.CASE,
+    fedomg_matching.CASE,
+    registered_clients.CASE,
+    model_size.CASE,
+    image_reading.CASE,
     default_bench.CASE,
     heart_disease.CASE,
+    tuning_trials.CASE,
     pacs_features.CASE,
 )
 

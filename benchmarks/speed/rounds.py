@@ -52,20 +52,20 @@ class Rounds:
 def measure(rounds: Rounds, options: Options, turns: int, peer_turns: int) -> Outcome:
     """Measure the engines and the peers on the rounds of a case."""
     turns, peer_turns = options.turns(turns), options.turns(peer_turns)
-    population = _population(rounds)
-    workload = _workload(rounds, population, WARM_UP + max(turns, peer_turns))
+    population = population_of(rounds)
+    workload = workload_of(rounds, population, WARM_UP + max(turns, peer_turns))
     figures, checks, notes, seconds = [], [], [], {}
     with ExitStack() as stack:
         threads = torch.get_num_threads()
         stack.callback(torch.set_num_threads, threads)
         # Workers are forked before a second thread has ever run in this process.
-        engines = {name: stack.enter_context(_engine(name, rounds, population)) for name in rounds.engines}
+        engines = {name: stack.enter_context(engine(name, rounds, population)) for name in rounds.engines}
         torch.set_num_threads(1)
-        bare = _bare(workload, 1)
+        bare = bare_turns(workload, 1)
         timings = interleaved({BARE: bare, **{name: e.turn for name, e in engines.items()}}, turns, WARM_UP)
-        models = {name: engine.model for name, engine in engines.items()}
+        models = {name: e.model for name, e in engines.items()}
         # Apart from the engines, and after them: idle threads of a loop on two cores are not idle at once.
-        on_two = interleaved({BARE: bare, BARE_TWO: _bare(workload, 2)}, peer_turns, WARM_UP)
+        on_two = interleaved({BARE: bare, BARE_TWO: bare_turns(workload, 2)}, peer_turns, WARM_UP)
     for name in rounds.engines:
         figures.append(Figure.of(f"{name} / {BARE}", timings.ratio(name, BARE), rounds.goals.get(name)))
     figures.append(Figure.of(f"{BARE_TWO} / {BARE}", on_two.ratio(BARE_TWO, BARE)))
@@ -73,7 +73,7 @@ def measure(rounds: Rounds, options: Options, turns: int, peer_turns: int) -> Ou
     first = models[rounds.engines[0]]
     same = all(torch.equal(first, model) for model in models.values())
     checks.append(Check(f"{', '.join(rounds.engines)}: the same bits after {WARM_UP + turns} rounds", same))
-    ours = _after(rounds, WARM_UP + peer_turns)
+    ours = _model_after(rounds, WARM_UP + peer_turns)
     for name, peer in (("pfl", peer_processes.pfl), ("Flower's simulation", peer_processes.flower)):
         try:
             reported = peer(workload, WARM_UP + peer_turns)
@@ -92,7 +92,7 @@ def measure(rounds: Rounds, options: Options, turns: int, peer_turns: int) -> Ou
     return Outcome(tuple(figures), tuple(checks), seconds, tuple(notes))
 
 
-def _population(rounds: Rounds) -> Population:
+def population_of(rounds: Rounds) -> Population:
     """One domain per client, all of whose rows train."""
     none = torch.empty(0, dtype=torch.int64)
     domains = [
@@ -105,7 +105,7 @@ def _population(rounds: Rounds) -> Population:
     return Population(domains, clients)
 
 
-def _workload(rounds: Rounds, population: Population, count: int) -> Workload:
+def workload_of(rounds: Rounds, population: Population, count: int) -> Workload:
     """The same for the others: rows in the order in which Farfield's clients draw them."""
     orders = torch.stack(
         [
@@ -127,7 +127,7 @@ def _order(population: Population, number: int, round: int) -> Tensor:
     return torch.randperm(client.samples, generator=client.generator("batches"))
 
 
-def _bare(workload: Workload, threads: int) -> Contender:
+def bare_turns(workload: Workload, threads: int) -> Contender:
     model = workload.model()
 
     def turn(number: int) -> Callable[[], Any]:
@@ -141,7 +141,7 @@ def _bare(workload: Workload, threads: int) -> Contender:
     return turn
 
 
-class _OnEngine:
+class OnEngine:
     """FedAvg on one engine, a round per turn."""
 
     def __init__(self, federation: Engine, rounds: Rounds) -> None:
@@ -166,7 +166,7 @@ def _fedavg(rounds: Rounds) -> Any:
 
 
 @contextmanager
-def _engine(name: str, rounds: Rounds, population: Population) -> Iterator[_OnEngine]:
+def engine(name: str, rounds: Rounds, population: Population) -> Iterator[OnEngine]:
     model, algorithm = build_model(rounds.spec, seed=0), _fedavg(rounds)
     if name == BATCHED:
         federation: Engine = BatchedFederation(algorithm, model, population, seed=0)
@@ -174,12 +174,12 @@ def _engine(name: str, rounds: Rounds, population: Population) -> Iterator[_OnEn
         workers = 2 if name == WORKERS else 1
         federation = LocalFederation(algorithm, model, population, seed=0, workers=workers)
     with federation:
-        yield _OnEngine(federation, rounds)
+        yield OnEngine(federation, rounds)
 
 
-def _after(rounds: Rounds, count: int) -> Tensor:
+def _model_after(rounds: Rounds, count: int) -> Tensor:
     """The model after so many rounds on the first engine."""
-    with _engine(rounds.engines[0], rounds, _population(rounds)) as engine:
+    with engine(rounds.engines[0], rounds, population_of(rounds)) as ours:
         for number in range(count):
-            engine.turn(number)()
-        return engine.model
+            ours.turn(number)()
+        return ours.model

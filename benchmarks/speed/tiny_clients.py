@@ -16,7 +16,7 @@ def run(options: Options) -> Outcome:
     x = torch.rand((CLIENTS, ROWS, 1, 8, 8), generator=generator)
     y = torch.randint(10, (CLIENTS, ROWS), generator=generator)
     rounds = Rounds(
-        network="mlp",
+        network="mlp-64-64-10",
         spec=ModelSpec(featurizer="mlp", input_shape=(1, 8, 8), outputs=10, hidden=(64,)),
         x=x,
         y=y,

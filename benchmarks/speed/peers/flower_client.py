@@ -10,7 +10,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from benchmarks.speed.peers.workload import NETWORKS, Workload, train
+from benchmarks.speed.peers.workload import Workload, network, train
 
 #: The variable that names the workload's folder.
 FOLDER = "FARFIELD_SPEED_WORKLOAD"
@@ -29,7 +29,7 @@ def workload_here() -> Workload:
 def train_client(message: Message, context: Context) -> Message:
     workload = workload_here()
     client = int(context.node_config["partition-id"])
-    model = NETWORKS[workload.network]()
+    model = network(workload.network)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=workload.lr)

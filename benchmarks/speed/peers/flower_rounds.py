@@ -23,7 +23,7 @@ from flwr.serverapp import Grid, ServerApp, strategy
 from flwr.simulation import run_simulation
 
 from benchmarks.speed.peers.flower_client import FOLDER, app
-from benchmarks.speed.peers.workload import NETWORKS, Workload, bare_loop, write_report
+from benchmarks.speed.peers.workload import Workload, bare_loop, network, write_report
 
 WARM_UP = 2
 
@@ -71,7 +71,7 @@ def main(folder: Path, rounds: int) -> None:
             workload, fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=workload.clients
         )
         result = averaging.start(grid, ArrayRecord(workload.model().state_dict()), num_rounds=rounds)
-        model = NETWORKS[workload.network]()
+        model = network(workload.network)
         model.load_state_dict(result.arrays.to_torch_state_dict())
         write_report(folder, model, averaging.rounds[WARM_UP:], averaging.bare[WARM_UP:], f"flwr {version('flwr')}")
 

@@ -6,8 +6,8 @@ A folder holds it for the processes of the peers, which cannot import Farfield.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,12 @@ from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
-def mlp() -> nn.Module:
-    """64 inputs, 64 hidden units, 10 outputs."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+def mlp(widths: list[int]) -> nn.Module:
+    """Linear layers from the first of the widths to the last, with ReLU between them."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 def two_convolutions() -> nn.Module:
@@ -46,11 +49,11 @@ def fediir_convnet() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "mlp": mlp,
-    "two-convolutions": two_convolutions,
-    "fediir-convnet": fediir_convnet,
-}
+def network(name: str) -> nn.Module:
+    """Return the network of that name: 'mlp-64-64-10' with its widths, 'two-convolutions' or 'fediir-convnet'."""
+    if name.startswith("mlp-"):
+        return mlp([int(width) for width in name.split("-")[1:]])
+    return {"two-convolutions": two_convolutions, "fediir-convnet": fediir_convnet}[name]()
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Workload:
 
     def model(self) -> nn.Module:
         """Return the network with the first weights."""
-        made = NETWORKS[self.network]()
+        made = network(self.network)
         vector_to_parameters(self.initial.clone(), made.parameters())
         return made
 
