@@ -78,8 +78,7 @@ overhead: setup ## time of a round against a bare PyTorch loop, and of FedIIR's 
 	$(BIN)/python -m benchmarks.local_step
 
 speed: setup peers ## every case of the speed suite, against a bare loop and the peers, and the table in docs/speed.md; hours
-	$(BIN)/python -m benchmarks.speed
-	$(BIN)/python -m benchmarks.speed.table
+	$(BIN)/python -m benchmarks.speed; failed=$$?; $(BIN)/python -m benchmarks.speed.table && exit $$failed
 
 speed-short: setup ## the same cases as small as they can be, to see that they run; the figures mean nothing
 	$(BIN)/python -m benchmarks.speed --short --json build/speed-short.json

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.speed.case import Case, Options, Outcome, Skipped
 from benchmarks.speed.cases import CASES, chosen
-from benchmarks.speed.results_file import RESULTS, measured, not_measured, write_entry
+from benchmarks.speed.results_file import RESULTS, measured, not_measured, read_results, write_entry
 
 
 def main() -> None:
@@ -49,7 +49,9 @@ def measure(case: Case, options: Options, path: Path) -> bool:
     try:
         outcome = case.run(options)
     except Skipped as why:
-        write_entry(path, case, not_measured(case, options, "skipped", str(why)))
+        # What was measured where the case could be stays.
+        if read_results(path).get(case.name, {}).get("status") != "measured":
+            write_entry(path, case, not_measured(case, options, "skipped", str(why)))
         print(f"  skipped: {why}", flush=True)
         return True
     except Exception as error:  # one failing case must not cost the others

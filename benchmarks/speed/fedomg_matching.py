@@ -31,8 +31,9 @@ def run(options: Options) -> Outcome:
     found = matching_direction(updates, weights)
     certified = abs(found.worst - found.objective) <= 1e-8 * abs(found.objective)
     figures = (
-        Figure.of("matching / FedAvg's mean", timings.ratio("matching", "our mean"), 3.0),
-        Figure.of("matching / updates.mean(0)", timings.ratio("matching", "plain mean")),
+        # The goal is against torch's mean: our own is slower, because its bits do not depend on threads.
+        Figure.of("matching / updates.mean(0)", timings.ratio("matching", "plain mean"), 3.0),
+        Figure.of("matching / FedAvg's mean", timings.ratio("matching", "our mean")),
         Figure.of("FedAvg's mean / updates.mean(0)", timings.ratio("our mean", "plain mean")),
     )
     return Outcome(figures, (Check("the direction is certified to 1e-8", certified),), timings.medians())

@@ -34,10 +34,13 @@ def run(options: Options) -> Outcome:
         seconds |= {f"{name}: {who}": value for who, value in timings.medians().items()}
         seconds[f"{name}: overhead"] = overheads[name]
     first, last = next(iter(overheads)), [*overheads][-1]
+    notes = ()
     if overheads[first] > 0:
         growth = (overheads[last] / overheads[first]) / (sizes[last] / sizes[first])
         figures.append(Figure(f"overhead {last} / {first}, per ratio of parameters", growth, growth, growth, 1.0))
-    return Outcome(tuple(figures), (), seconds)
+    else:
+        notes = (f"a round with {first} parameters takes no longer than the bare loop, so there is no growth to state",)
+    return Outcome(tuple(figures), (), seconds, notes)
 
 
 def _rounds(width: int) -> Rounds:

@@ -69,7 +69,8 @@ def _measure(command: list[str], workload: Workload, rounds: int, variables: Map
             timeout=PATIENCE,
         )
         if done.returncode or not (folder / "report.json").exists():
-            raise RuntimeError(f"{command[-1]} ended with {done.returncode}: {done.stderr[-2000:]}")
+            print(done.stderr[-4000:], file=sys.stderr)
+            raise RuntimeError(f"{command[-1]} ended with exit code {done.returncode}")
         report = json.loads((folder / "report.json").read_text())
         timings = Timings({"rounds": report["rounds"], "bare loop": report["bare"]})
         return Reported(timings, torch.from_numpy(np.load(folder / "model.npy")), report["version"])

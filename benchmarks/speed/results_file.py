@@ -39,7 +39,7 @@ def measured(case: Case, options: Options, outcome: Outcome, minutes: float) -> 
         "status": "measured",
         "minutes": round(minutes, 2),
         "figures": [{**asdict(figure), "met": figure.met} for figure in outcome.figures],
-        "checks": [asdict(check) for check in outcome.checks],
+        "checks": [{**asdict(check), "sentence": without_paths(check.sentence)} for check in outcome.checks],
         "seconds": dict(outcome.seconds),
         "notes": list(outcome.notes),
     }
@@ -47,7 +47,19 @@ def measured(case: Case, options: Options, outcome: Outcome, minutes: float) -> 
 
 def not_measured(case: Case, options: Options, status: str, why: str) -> dict[str, Any]:
     """Return the entry of a case that was skipped or failed."""
-    return {**_about(case, options), "status": status, "why": why, "figures": [], "checks": [], "notes": []}
+    return {
+        **_about(case, options),
+        "status": status,
+        "why": without_paths(why),
+        "figures": [],
+        "checks": [],
+        "notes": [],
+    }
+
+
+def without_paths(text: str) -> str:
+    """Return an error's text without the paths of this machine, which mean nothing to a reader of the results."""
+    return re.sub(r"(?<![\w.])(?:/[\w.+-]+){2,}/?", "…", text)
 
 
 def _about(case: Case, options: Options) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _figure(figure: Mapping[str, Any]) -> str:
     spread = f"{_number(figure['low'])} to {_number(figure['high'])}"
-    goal = "" if figure["goal"] is None else f"{figure['sense']} {_number(figure['goal'])}"
+    goal = "" if figure["goal"] is None else f"{figure['sense']} {figure['goal']:g}"
     verdict = {None: "", True: "met", False: "**missed**"}[figure["met"]]
     return f"{figure['name']} | {_number(figure['value'])} {figure['unit']} | {spread} | {goal} | {verdict}"
 

@@ -1,13 +1,15 @@
 """Whole benches as commands: one engine against another, in turns, in fresh folders, with nothing left out.
 
 Measured is the wall time of the command, start-up included. Beside it stands the time from the moment the command has
-made its folder: without the imports and the reading of the data.
+made its folder: without the imports and the reading of the data. And beside both stands the processor time of the
+command and its processes, which says something on a busy machine as well.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -32,12 +34,14 @@ class Command:
 
     arguments: Sequence[str]
     without_start: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
     models: list[Mapping[Run, str]] = field(default_factory=list)
 
     def make(self) -> None:
         """Make the bench in a folder of its own."""
         with tempfile.TemporaryDirectory() as name:
             out, rows = Path(name) / "bench", Path(name) / "rows.json"
+            spent = _processor_seconds()
             command = [sys.executable, "-m", "farfield", "bench", *self.arguments]
             process = subprocess.Popen(
                 [*command, "--out", str(out), "--json", str(rows), "--quiet"],
@@ -46,9 +50,13 @@ class Command:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            made = _when_there(out, process)
-            _, said = process.communicate()
+            try:
+                made = _when_there(out, process)
+                _, said = process.communicate()
+            finally:
+                process.terminate()  # of a command that has ended, nothing; one that was interrupted ends with us
             self.without_start.append(time.perf_counter() - made)
+            self.processor.append(_processor_seconds() - spent)
             if process.returncode:
                 raise RuntimeError(f"farfield bench {' '.join(self.arguments)}: {said.strip()[-2000:]}")
             self.models.append(
@@ -61,6 +69,12 @@ class Command:
     @property
     def typed(self) -> str:
         return " ".join(["farfield bench", *self.arguments])
+
+
+def _processor_seconds() -> float:
+    """Return what the processes that this one has waited for have used, theirs included."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _when_there(folder: Path, process: subprocess.Popen[str]) -> float:
@@ -88,11 +102,17 @@ def batched_against_local(
     arguments = [*arguments, *(short if options.short else ())]
     local, batched = Command([*arguments, *PARALLEL_LOCAL]), Command([*arguments, *BATCHED])
     timings, without = in_turns({"local": local, "batched": batched}, options.turns(turns, short=1))
+    processor = Timings({"local": local.processor, "batched": batched.processor})
     figures = (
         Figure.of("speed of batched against local, two processes", timings.ratio("local", "batched"), goal, "at least"),
         Figure.of("the same without start-up", without.ratio("local", "batched")),
+        Figure.of("the same in processor time", processor.ratio("local", "batched")),
     )
-    seconds = {**timings.medians(), **{f"{k}, without start-up": v for k, v in without.medians().items()}}
+    seconds = {
+        **timings.medians(),
+        **{f"{name}, without start-up": value for name, value in without.medians().items()},
+        **{f"{name}, processor time": value for name, value in processor.medians().items()},
+    }
     notes = (f"`{batched.typed}` against `{local.typed}`",)
     same = same_models([*local.models, *batched.models], None if options.short else runs)
     return Outcome(figures, (same,), seconds, notes)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.interleaved import Spread, Timings, interleaved
-from benchmarks.speed.case import Case, Check, Figure, Options, Outcome
-from benchmarks.speed.results_file import RESULTS, measured, not_measured, read_results, write_entry
+from benchmarks.speed.__main__ import measure
+from benchmarks.speed.case import Case, Check, Figure, Options, Outcome, Skipped
+from benchmarks.speed.results_file import RESULTS, measured, not_measured, read_results, without_paths, write_entry
 from benchmarks.speed.table import BEGIN, END, PAGE, table, with_table
 
 ROOT = Path(__file__).parents[2]
@@ -133,6 +134,33 @@ def test_a_case_that_is_measured_again_replaces_its_own_entry_alone(tmp_path: Pa
     assert [entry["figures"][0]["met"] for entry in entries.values()] == [False, True]
     assert entries["first"]["command"] == "python -m benchmarks.speed --cases first --repetitions 5"
     assert {"python", "torch", "farfield"} <= set(entries["first"]["versions"])
+
+
+def test_a_skipped_or_failing_case_is_told_and_a_skipped_one_keeps_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def skip(options: Options) -> Outcome:
+        raise Skipped("no data here")
+
+    def fail(options: Options) -> Outcome:
+        raise RuntimeError("broken")
+
+    path = tmp_path / "results.json"
+    skipped, failing = Case("skipped", "1", skip), Case("failing", "2", fail)
+    assert measure(skipped, Options(), path)
+    assert not measure(failing, Options(), path)
+    assert {name: entry["status"] for name, entry in read_results(path).items()} == {
+        "skipped": "skipped",
+        "failing": "failed",
+    }
+    write_entry(path, skipped, measured(skipped, Options(), Outcome(()), 0.1))
+    assert measure(skipped, Options(), path)
+    assert read_results(path)["skipped"]["status"] == "measured"
+    assert "skipped: no data here" in capsys.readouterr().out
+
+
+def test_results_name_no_path_of_the_machine() -> None:
+    assert without_paths("no file '/home/me/data/mnist.npz' at 3/4 of A/B") == "no file '…' at 3/4 of A/B"
 
 
 def test_only_what_is_between_the_markers_is_replaced() -> None:
