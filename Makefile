@@ -5,10 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.setup-done
 TIMM := .venv-timm
+PEERS := .venv-peers
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-slow lint types imports docs docs-examples battery mutants mutants-short overhead flower-overhead startup \
+.PHONY: help setup demo test test-slow lint types imports docs docs-examples battery mutants mutants-short overhead speed speed-short peers \
+	flower-overhead startup \
 	attacks attacks-short kill kills-short soak soak-short fuzz fuzz-short operations secure-sums flower-versions licences simulation cluster deployment timm \
 	deployment-short watch devices gpu studies-short clean distclean
 
@@ -72,8 +74,22 @@ mutants-short: setup ## one mutation per term, for every change
 	FARFIELD_SHORT=1 $(BIN)/python -m tests.battery.mutants
 
 overhead: setup ## time of a round against a bare PyTorch loop, and of FedIIR's step against FedAvg's
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/local_step.py
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.local_step
+
+speed: setup peers ## every case of the speed suite, against a bare loop and the peers, and the table in docs/speed.md; hours
+	$(BIN)/python -m benchmarks.speed; failed=$$?; $(BIN)/python -m benchmarks.speed.table && exit $$failed
+
+speed-short: setup ## the same cases as small as they can be, to see that they run; the figures mean nothing
+	$(BIN)/python -m benchmarks.speed --short --json build/speed-short.json
+
+peers: $(PEERS)/.setup-done ## create .venv-peers, the environment of the libraries that the speed suite compares with
+
+# Of its own, because pfl pins packages that Farfield needs in other versions.
+$(PEERS)/.setup-done: benchmarks/speed/peers/requirements.txt $(INSTALLED)
+	$(BIN)/python -m venv --clear $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 flower-overhead: setup ## time of a round on Flower against an empty one, and against an app with Flower's defaults
 	$(BIN)/python benchmarks/flower.py
@@ -163,5 +179,5 @@ clean: ## remove caches and built files; .venv stays
 	rm -rf build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-distclean: clean ## clean, and remove .venv and .venv-timm
-	rm -rf $(VENV) $(TIMM)
+distclean: clean ## clean, and remove .venv, .venv-timm and .venv-peers
+	rm -rf $(VENV) $(TIMM) $(PEERS)

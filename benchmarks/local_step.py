@@ -1,7 +1,7 @@
 """What a method adds to a local step: FedIIR with a linear head against FedAvg, and a naive double backward beside it.
 
-    python benchmarks/local_step.py
-    python benchmarks/local_step.py --json local_step.json
+    python -m benchmarks.local_step
+    python -m benchmarks.local_step --json local_step.json
 
 All three train the same model on the same mini-batches of one client, in turns in one process on one thread, and the
 ratio to FedAvg is taken within each turn. Goal for FedIIR's closed form: at most 1.15.
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.interleaved import Timings, interleaved
 from farfield.algorithms import build
 from farfield.algorithms.fedavg import FedAvg
 from farfield.algorithms.fediir import FedIIR
@@ -49,7 +50,8 @@ class DoubleBackward(FedIIR):
         return risk + self.params.gamma / 2 * (gradient - shared["target"]).square().sum()
 
 
-def measure(spec: ModelSpec, batch: int, rows: int, turns: int) -> dict[str, float]:
+def timings_of(spec: ModelSpec, batch: int, rows: int, turns: int) -> Timings:
+    """Let FedAvg, FedIIR and a naive FedIIR train the same client in turns."""
     generator = torch.Generator().manual_seed(0)
     domain = Domain(
         "d", torch.rand((rows, *spec.input_shape), generator=generator), torch.randint(10, (rows,), generator=generator)
@@ -64,23 +66,22 @@ def measure(spec: ModelSpec, batch: int, rows: int, turns: int) -> dict[str, flo
         "fediir": build("fediir", settings),
         "double backward": DoubleBackward(FedIIR.Params(**settings)),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in methods}
-    for turn in range(turns + 2):
-        # Who comes first in a turn changes: what the one before leaves in the caches must not favour anybody.
-        shift = turn % len(methods)
-        for name, method in [*methods.items()][shift:] + [*methods.items()][:shift]:
-            taken = Rows({"d": domain}, [("d", torch.arange(rows))])
-            client = Client(0, "d", "d", taken, taken, seed=0, round=turn + 1, phase="train")
-            model.load(start)
-            shared = {} if name == "fedavg" else {"target": target}
-            started = time.perf_counter()
-            method.train(client, model, **shared)
-            if turn >= 2:  # the first turns load code and warm caches
-                seconds[name].append((time.perf_counter() - started) / client.steps)
-    return {
-        name: statistics.median(own / base for own, base in zip(times, seconds["fedavg"], strict=True))
-        for name, times in seconds.items()
-    } | {"fedavg_ms": 1e3 * statistics.median(seconds["fedavg"])}
+
+    def train(name: str, turn: int) -> Callable[[], Any]:
+        taken = Rows({"d": domain}, [("d", torch.arange(rows))])
+        client = Client(0, "d", "d", taken, taken, seed=0, round=turn + 1, phase="train")
+        model.load(start)
+        shared = {} if name == "fedavg" else {"target": target}
+        return lambda: methods[name].train(client, model, **shared)
+
+    return interleaved({name: partial(train, name) for name in methods}, turns)
+
+
+def measure(spec: ModelSpec, batch: int, rows: int, turns: int) -> dict[str, float]:
+    timings = timings_of(spec, batch, rows, turns)
+    steps = -(-rows // batch)
+    ratios = {name: timings.ratio(name, "fedavg").median for name in timings.seconds}
+    return ratios | {"fedavg_ms": 1e3 * timings.median("fedavg") / steps}
 
 
 def main() -> None:

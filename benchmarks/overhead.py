@@ -1,7 +1,7 @@
 """What the federation costs: a FedAvg round against a bare PyTorch loop over the same batches, on one thread.
 
-    python benchmarks/overhead.py            # two ratios: a conv net and an MLP
-    python benchmarks/overhead.py --json overhead.json
+    python -m benchmarks.overhead            # two ratios: a conv net and an MLP
+    python -m benchmarks.overhead --json overhead.json
 
 The bare loop has no clients, no averaging, no checks: one `torch.optim.SGD`, one model, the same mini-batches in the
 same order. Both are measured in turns in one process, and the ratio is taken within each turn, so that a machine that
@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.interleaved import interleaved
 from farfield.algorithms import build
 from farfield.federation.engines.local import LocalFederation
 from farfield.federation.population import Population
@@ -53,27 +54,26 @@ def measure(spec: ModelSpec, turns: int) -> dict[str, float]:
     model = build_model(spec, seed=0)
     bare_model = build_model(spec, seed=0)
     bare = nn.Sequential(bare_model.featurizer, bare_model.head)
-    ratios, ours, theirs = [], [], []
     with LocalFederation(algorithm, model, population, seed=0) as fed:
         state = algorithm.start(model.state())
-        for turn in range(turns + 2):
-            number = turn + 1
-            batches = _batches(population, number, domains)
-            started = time.perf_counter()
-            _bare_loop(bare, batches)
-            bare_seconds = time.perf_counter() - started
-            fed.begin(number, range(CLIENTS))
-            started = time.perf_counter()
-            state = algorithm.round(fed, state)
-            our_seconds = time.perf_counter() - started
-            if turn >= 2:  # the first turns load code and warm caches
-                ratios.append(our_seconds / bare_seconds)
-                ours.append(our_seconds)
-                theirs.append(bare_seconds)
+
+        def federated(turn: int) -> Callable[[], Any]:
+            def timed() -> None:
+                nonlocal state
+                state = algorithm.round(fed, state)
+
+            fed.begin(turn + 1, range(CLIENTS))
+            return timed
+
+        def alone(turn: int) -> Callable[[], Any]:
+            batches = _batches(population, turn + 1, domains)
+            return lambda: _bare_loop(bare, batches)
+
+        timings = interleaved({"round": federated, "bare loop": alone}, turns)
     return {
-        "ratio": statistics.median(ratios),
-        "round_ms": 1e3 * statistics.median(ours),
-        "bare_ms": 1e3 * statistics.median(theirs),
+        "ratio": timings.ratio("round", "bare loop").median,
+        "round_ms": 1e3 * timings.median("round"),
+        "bare_ms": 1e3 * timings.median("bare loop"),
         "steps": CLIENTS * -(-clients_rows(population) // BATCH),
     }
 
