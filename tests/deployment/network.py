@@ -52,7 +52,9 @@ def free_port() -> int:
 class Deployment:
     """Certificates, a federation file and sites in a folder; processes that are ended when the test is."""
 
-    def __init__(self, folder: Path, sites: tuple[str, ...] = SITES, **federation: Any) -> None:
+    def __init__(
+        self, folder: Path, sites: tuple[str, ...] = SITES, limits: Mapping[str, Any] | None = None, **federation: Any
+    ) -> None:
         self.folder, self.out, self.certs = folder, folder / "out", folder / "certs"
         self.certs.mkdir(parents=True)
         make_authority(self.certs, 2)
@@ -71,7 +73,7 @@ class Deployment:
         self.keys = folder / "keys"
         self.keys.mkdir()
         for name, (x, y) in arrays(sites).items():
-            self.add_site(name, x, y)
+            self.add_site(name, x, y, **({} if limits is None else {"limits": dict(limits)}))
         self._running: list[subprocess.Popen[bytes]] = []
 
     def add_site(self, name: str, x: Any, y: Any, known: bool = True, **site: Any) -> None:

@@ -52,6 +52,7 @@ from farfield.runs.bench import bench as run_bench
 from farfield.runs.bench import can_probe, runs_at_once
 from farfield.runs.device_checks import with_precision
 from farfield.runs.dry_run import dry_run
+from farfield.runs.engine_choice import AUTO
 from farfield.runs.engines import check_engine
 from farfield.runs.grid.axes import read_axes
 from farfield.runs.grid.sweep import sweep as run_sweep
@@ -191,7 +192,7 @@ def bench(
             "same rounds.",
         ),
     ] = None,
-    engine: EngineOption = "local",
+    engine: EngineOption = AUTO,
     device: Device = "cpu",
     precision: Precision = None,
     workers: Workers = None,

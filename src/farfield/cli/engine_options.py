@@ -10,9 +10,9 @@ EngineOption = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="How clients are reached, with the same result to the bit: local, batched (all runs as one computation, "
-        "for small models) or flower (Flower's simulation); or batched-func, which also stacks tiny convolutional "
-        "networks, with other last bits; see 'farfield list engines'.",
+        help="How clients are reached, with the same result to the bit: auto (batched for small models, else local), "
+        "local, batched (all runs as one computation) or flower (Flower's simulation); or batched-func, which also "
+        "stacks tiny convolutional networks, with other last bits; see 'farfield list engines'.",
     ),
 ]
 Device = Annotated[

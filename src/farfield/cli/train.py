@@ -42,6 +42,7 @@ from farfield.errors import UserError
 from farfield.printable import one_line
 from farfield.records import RunFolder
 from farfield.reproducibility.devices import devices_named
+from farfield.runs.engine_choice import AUTO
 from farfield.runs.plan import check_one_variant
 from farfield.runs.rounds import Progress as RunProgress
 from farfield.tasks import names as task_names
@@ -109,7 +110,7 @@ def train(
         ),
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, as for bench.")] = None,
-    engine: EngineOption = "local",
+    engine: EngineOption = AUTO,
     device: Device = "cpu",
     precision: Precision = None,
     workers: Workers = None,

@@ -22,7 +22,8 @@ from farfield.reproducibility.devices import CPU, devices_named, processes_at_on
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.device_checks import check_device, with_precision
 from farfield.runs.diagnosis import attach_diagnosis
-from farfield.runs.engines import check_engine, engine_here, engine_named, open_engine
+from farfield.runs.engine_choice import AUTO, choose_engine
+from farfield.runs.engines import STACKING, check_engine, engine_here, engine_named, open_engine
 from farfield.runs.estimate import estimate, is_long
 from farfield.runs.growing import bench_there, planned, variants_asked
 from farfield.runs.job import Job
@@ -68,7 +69,7 @@ def bench(
     image_size: int | None = None,
     rows: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    engine: str = "local",
+    engine: str = AUTO,
     device: str = "cpu",
     precision: str | None = None,
     workers: int | None = None,
@@ -104,8 +105,9 @@ def bench(
     `features="cached"` puts the features of a frozen backbone in the place of images, "timm:NAME" those of a model of
     timm; `image_size` decodes images at another size than 64. `rows` takes about so many rows of a
     large task, by domain and class, for a quick look.
-    `engine` says how clients are reached, with the same result: "local", "batched" for all runs as one computation, or
-    "flower" for Flower's simulation; "batched-func" also stacks tiny convolutional networks, with other last bits.
+    `engine` says how clients are reached, with the same result: "auto" for the faster one of the next two, "local",
+    "batched" for all runs as one computation, or "flower" for Flower's simulation; "batched-func" also stacks tiny
+    convolutional networks, with other last bits.
     `device` is where clients compute: "cpu", "cuda" (runs take all GPUs in turn), "cuda:1", "mps", or "auto" for what
     is here. `precision` is "float32" or "bfloat16", the setting `model.precision`.
     `on` makes the runs on a Ray cluster: "ray" for a local one or the one that RAY_ADDRESS names, or "ray://HOST:PORT".
@@ -177,11 +179,18 @@ def bench(
         if command is not None:
             with nullcontext() if part is None else turn(folder):
                 append_row(folder / COMMANDS, {"command": command})
+        jobs_left = missing_jobs(plan, task, folder, part)
+        chosen = choose_engine(
+            engine, plan, task, jobs_left, workers=workers, parallel=parallel, devices=devices, on=on
+        )
+        engine, workers = chosen.engine, chosen.workers
         at_once = runs_at_once(engine, workers, parallel, devices)
         if tell is not None:
-            jobs_left = missing_jobs(plan, task, folder, part)
             probe = can_probe(engine, devices)
-            _announce(tell, plan, task, folder, added, jobs_left, at_once, probe=probe, here=on is None)
+            stacked = engine in STACKING
+            _announce(
+                tell, plan, task, folder, added, jobs_left, at_once, probe=probe, here=on is None, stacked=stacked
+            )
         if part is None or part.number == 1:
             attach_diagnosis(plan, task, folder, diagnose)
         # A bench that is there already needs no engine and no cluster, and starting one can take a while.
@@ -238,19 +247,20 @@ def _announce(
     *,
     probe: bool,
     here: bool,
+    stacked: bool,
 ) -> None:
     """Say what is added to a bench, and how long a long one will take on this machine."""
     if added:
         tell(f"adding to the bench in '{folder}': {'; '.join(added)}")
     if here and is_long(plan, task, jobs):
-        found = estimate(plan, task, jobs, at_once, probe=probe)
+        found = estimate(plan, task, jobs, at_once, probe=probe, stacked=stacked)
         if found.worth_telling:
             tell(found.sentence)
 
 
 def can_probe(engine: str, devices: tuple[torch.device, ...]) -> bool:
     """Return whether rounds can be timed in this process, on one thread of the CPU, as the runs will be made."""
-    return engine == "local" and devices == (CPU,)
+    return engine in (AUTO, "local", *STACKING) and devices == (CPU,)
 
 
 def runs_at_once(

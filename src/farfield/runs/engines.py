@@ -124,6 +124,9 @@ class EngineEntry:
 ENGINES = {
     entry.name: entry
     for entry in (
+        EngineEntry(
+            "auto", "batched for small models of which several are trained at once, otherwise local; the default"
+        ),
         EngineEntry("local", "all clients on this machine, in one process or in N workers of one thread each"),
         EngineEntry(
             "batched", "all clients on this machine, those of all runs trained as one computation on stacked parameters"
@@ -199,7 +202,7 @@ def open_engine(
     name: str, plan: Plan, task: Task, workers: int | None, devices: tuple[torch.device, ...] = (CPU,)
 ) -> Iterator[RunEngine]:
     """Open an engine for the runs of a plan. `workers` are processes that share the clients of a run."""
-    if engine_named(name).name in ("local", *STACKING):
+    if engine_named(name).name in ("auto", "local", *STACKING):
         yield engine_here(name, workers, devices)
         return
     from farfield.runs.simulation.engine import open_simulation  # imports Flower and Ray

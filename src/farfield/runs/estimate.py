@@ -45,6 +45,8 @@ class Estimate:
     trials: int = 0
     #: Options that make the bench smaller, each with the share of the time that it would take.
     smaller: tuple[tuple[str, float], ...] = ()
+    #: Whether the runs will be trained as stacks, which is faster than what was timed.
+    stacked: bool = False
 
     @property
     def worth_telling(self) -> bool:
@@ -60,7 +62,8 @@ class Estimate:
         seconds = self.seconds
         how = f"{PROBED_ROUNDS} rounds of {plural(self.probed, 'method')} were timed"
         less = [f"{duration(seconds * share)} with {option}" for option, share in self.smaller]
-        return f"{runs}: about {duration(seconds)} ({how}){'; about ' + ', '.join(less) if less else ''}"
+        about = "at most about" if self.stacked else "about"
+        return f"{runs}: {about} {duration(seconds)} ({how}){'; about ' + ', '.join(less) if less else ''}"
 
 
 def is_long(plan: Plan, task: Task, jobs: Sequence[Job]) -> bool:
@@ -70,8 +73,13 @@ def is_long(plan: Plan, task: Task, jobs: Sequence[Job]) -> bool:
     return len(jobs) > WORTH_RUNS or numbers * rounds > WORTH_NUMBERS
 
 
-def estimate(plan: Plan, task: Task, jobs: Sequence[Job], at_once: int, *, probe: bool = True) -> Estimate:
-    """Time a few rounds of each method and say how long all these runs take. Without `probe` nothing is timed."""
+def estimate(
+    plan: Plan, task: Task, jobs: Sequence[Job], at_once: int, *, probe: bool = True, stacked: bool = False
+) -> Estimate:
+    """Time a few rounds of each method and say how long all these runs take. Without `probe` nothing is timed.
+
+    Rounds are timed on the local engine; runs that are trained as stacks take at most as long.
+    """
     at_once = max(1, min(at_once, len(jobs)))
     seconds_of = _probed(plan, task, jobs) if probe else {}
     smaller = []
@@ -84,13 +92,13 @@ def estimate(plan: Plan, task: Task, jobs: Sequence[Job], at_once: int, *, probe
         smaller.append((f"--rows {FEW_ROWS}", FEW_ROWS / rows))
     trials = _trials(plan, task) if jobs else 0
     if not seconds_of:
-        return Estimate(len(jobs), at_once, None, 0, trials, tuple(smaller))
+        return Estimate(len(jobs), at_once, None, 0, trials, tuple(smaller), stacked)
     usual = fmean(seconds_of.values())
     each = [seconds_of.get(job.algorithm, usual) for job in jobs]
     seconds = (sum(each) + trials * fmean(each)) / at_once
     if trials:  # one seed tunes for all, so fewer seeds save less than their share
         smaller = [(option, share) for option, share in smaller if not option.startswith("--seeds")]
-    return Estimate(len(jobs), at_once, seconds, len(seconds_of), trials, tuple(smaller))
+    return Estimate(len(jobs), at_once, seconds, len(seconds_of), trials, tuple(smaller), stacked)
 
 
 def _trials(plan: Plan, task: Task) -> int:

@@ -53,7 +53,7 @@ def check_place(on: str | None, engine: str, workers: int | None, devices: tuple
         )
     if find_spec("ray") is None:
         raise PlanError(f"'{on}' needs Ray, which is not installed: pip install 'farfield[sim]'")
-    if engine not in ("local", *STACKING):
+    if engine not in ("auto", "local", *STACKING):
         raise PlanError(
             f"a run on the engine '{engine}' starts processes of its own and cannot be sent to a cluster; give "
             "--engine local or batched, or omit --on"

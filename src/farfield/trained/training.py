@@ -10,6 +10,7 @@ from farfield.records import RecordsError, RunFolder
 from farfield.reproducibility.devices import computing_on, devices_named
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.device_checks import check_device, with_precision
+from farfield.runs.engine_choice import AUTO, choose_engine
 from farfield.runs.engines import check_engine, open_engine
 from farfield.runs.plan import Job, Plan, check_counts, check_one_variant, make_plan
 from farfield.runs.processes import Silent
@@ -45,7 +46,7 @@ def train(
     image_size: int | None = None,
     rows: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    engine: str = "local",
+    engine: str = AUTO,
     device: str = "cpu",
     precision: str | None = None,
     workers: int | None = None,
@@ -113,6 +114,7 @@ def train(
     if not plan.algorithm(label).one_model:
         raise PlanError(f"{label} gives one model per client and no common one to keep; train another method")
     job = Job(label, None, seed)
+    chosen = choose_engine(engine, plan, task, [job], workers=workers, devices=devices)
     folder = out / "run"
     config = plan.job_config(job, source_schema(task, task.domains))
     _check_folder(out, folder, config, resume)
@@ -129,7 +131,7 @@ def train(
             watch(progress)
 
         teller.start()
-        with open_engine(engine, plan, task, workers, devices) as opened, computing_on(devices[0]):
+        with open_engine(chosen.engine, plan, task, chosen.workers, devices) as opened, computing_on(devices[0]):
             result = run_job(
                 plan,
                 task,

@@ -102,7 +102,7 @@ def sweep(
     options["references"] = False
     axes = read_axes(over, variants, options)
     made = expand(variants, axes)
-    check_place(options.get("on"), options.get("engine", "local"), options.get("workers"))
+    check_place(options.get("on"), options.get("engine", "auto"), options.get("workers"))
     check_share(read_share(options.get("share")), sweep=True)
     read_request(options.get("tune"), options.get("tune_by"), options.get("tune_only"))
     task = open_task(task, features=features, image_size=image_size, rows=rows)

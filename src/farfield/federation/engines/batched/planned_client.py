@@ -20,8 +20,8 @@ from farfield.tasks.task import Domain
 
 #: Up to so many bytes the rows of all clients are copied into one tensor; beyond, each client's are read in turn.
 POOL_BYTES = 2 << 30
-#: Numbers in the parameters of a stack: with the gradients, moments and updates several times as many are held.
-STACK_NUMBERS = 1 << 24
+#: Numbers in the parameters of a stack: more do not fit into the caches of a core, and a larger stack is slower.
+STACK_NUMBERS = 1 << 20
 
 
 class Planned(NamedTuple):
