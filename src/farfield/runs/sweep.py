@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,21 +43,32 @@ def open_sweep(
     """
     with ExitStack() as held:
         if share is not None:
-            if not out.exists():
-                check_folder(plan, out, resume=resume)
-                out.mkdir(parents=True, exist_ok=True)
-            elif not out.is_dir():
-                check_folder(plan, out, resume=resume)
-            held.enter_context(one_of_several(out, share.number, share.of))
-            with turn(out):
-                added = _prepare(plan, out, resume=resume, fresh=False, join=True)
-        elif (out / BENCH).exists():
-            held.enter_context(sole_writer(out, patience=0.0))
-            added = _prepare(plan, out, resume=resume, fresh=fresh)
+            if not out.is_dir():
+                if resume or out.exists():
+                    check_folder(plan, out, resume=resume)
+                out.mkdir(parents=True, exist_ok=True)  # perhaps another share has made it by now
+            join = partial(_join, plan, out, resume=resume)
+            added = held.enter_context(one_of_several(out, share.number, share.of, join))
         else:
-            added = _prepare(plan, out, resume=resume, fresh=fresh)
+            if not (out / BENCH).exists():
+                check_folder(plan, out, resume=resume, fresh=fresh)
+                out.mkdir(parents=True, exist_ok=True)
             held.enter_context(sole_writer(out, patience=0.0))
+            added = _prepare(plan, out, resume=resume, fresh=fresh)
         yield added
+
+
+def _join(plan: Plan, out: Path, busy: str | None, *, resume: bool) -> list[str]:
+    """Make the folder ready for a share. A bench does not grow while another share is at work on what it was.
+
+    With more runs, other runs are dealt to each share, and two processes would make the same.
+    """
+    _, added = check_folder(plan, out, resume=resume, join=True)
+    if added and busy is not None:
+        raise RecordsError(
+            f"another process makes share {busy} of the bench in '{out}'; let it end before you add {listed(added)}"
+        )
+    return _prepare(plan, out, resume=resume, fresh=False, join=True)
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool, join: bool = False) -> list[str]:
