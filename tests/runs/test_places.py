@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,21 @@ def test_without_ray_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("farfield.runs.places.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"pip install 'farfield\[sim\]'"):
         check_place("ray", "local", None)
+
+
+@pytest.mark.parametrize(
+    ("address", "why"), [("ray://127.0.0.1:9", "Connection refused"), ("ray://no-such-host.invalid:10001", ".+")]
+)
+def test_a_cluster_that_is_not_there_is_one_sentence_at_once(
+    tmp_path: Path, address: str, why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ray", reason="needs farfield[sim]")
+    started = time.monotonic()
+    with pytest.raises(UserError, match=rf"^there is no Ray cluster at {address} \({why}\); start one there") as error:
+        ff.bench(task(), ["fedavg"], seeds=1, rounds=1, out=tmp_path, on=address)
+    assert time.monotonic() - started < 25, "Ray itself would try for 30 seconds"
+    assert "\n" not in str(error.value)
+    assert "".join(capfd.readouterr()) == ""
 
 
 def test_a_bench_that_is_whole_starts_no_cluster(tmp_path: Path) -> None:

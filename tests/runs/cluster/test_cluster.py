@@ -18,7 +18,6 @@ import pytest
 pytest.importorskip("ray", reason="needs farfield[sim]")
 
 import farfield as ff
-from farfield.errors import UserError
 from farfield.runs.engines import BatchedEngine, LocalEngine
 from farfield.runs.plan import make_plan
 from farfield.runs.sweep import open_sweep, run_sweep
@@ -170,7 +169,7 @@ def head(tmp_path: Path) -> Iterator[dict[str, int]]:
 
 
 def test_a_cluster_is_reached_by_a_client_and_by_its_address(
-    tmp_path: Path, head: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, head: dict[str, int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options: dict[str, Any] = {"seeds": 2, "rounds": 3, "held_out": ["c"]}
     ff.bench(task(), ["fedavg", "scaffold"], out=tmp_path / "alone", parallel=1, **options)
@@ -181,16 +180,9 @@ def test_a_cluster_is_reached_by_a_client_and_by_its_address(
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{head['gcs']}")
     ff.bench(task(), ["fedavg", "scaffold"], out=tmp_path / "address", on="ray", tell=told.append, **options)
     assert told[1:] == [f"Ray cluster at 127.0.0.1:{head['gcs']}: 1 node, 2 cores"]
+    assert "ray" not in "".join(capfd.readouterr()).lower()  # what matters of Ray was told
     assert records(tmp_path / "client") == records(tmp_path / "alone")
     assert records(tmp_path / "address") == records(tmp_path / "alone")
-
-
-def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"^there is no Ray cluster at ray://127.0.0.1:9 \(.*start one with 'ray start"
-    ) as error:
-        ff.bench(task(), ["fedavg"], seeds=1, rounds=1, out=tmp_path, on="ray://127.0.0.1:9")
-    assert "\n" not in str(error.value)
 
 
 def test_ctrl_c_leaves_what_is_done_and_one_process_goes_on(tmp_path: Path) -> None:

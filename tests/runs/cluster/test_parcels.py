@@ -13,7 +13,8 @@ pytest.importorskip("ray", reason="needs farfield[sim]")
 
 import farfield as ff
 from farfield.algorithms import registry
-from farfield.records import RunFolder
+from farfield.records import RecordsError, RunFolder
+from farfield.runs.cluster.driver import _Sending
 from farfield.runs.cluster.mailbox import Mailbox
 from farfield.runs.cluster.node import make_runs
 from farfield.runs.cluster.parcels import (
@@ -27,6 +28,7 @@ from farfield.runs.cluster.parcels import (
 )
 from farfield.runs.cluster.versions import version_conflict
 from farfield.runs.plan import Job, make_plan
+from farfield.runs.processes import Silent
 from farfield.runs.single_run import run_job
 from tests.toy import task
 
@@ -123,6 +125,41 @@ def test_a_method_arrives_as_its_text(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ff.algorithms.build("travels-for-a-test", {}, 1).name == "travels-for-a-test"
     with pytest.raises(ff.algorithms.AlgorithmError, match="does not register 'another'"):
         import_methods({"another": {**where["travels-for-a-test"], "source": "registers = None"}})
+
+
+def test_a_method_that_is_another_one_on_the_node_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "module_of_a_test_of_methods.py"
+    path.write_text(METHOD.replace("travels", "stays"))
+    where = method_sources({"stays-for-a-test": {"module": path.stem, "file": str(path)}})
+    import_methods(where)
+    import_methods(where)  # the next task of the process
+    newer = {"stays-for-a-test": {**where["stays-for-a-test"], "source": METHOD + "# newer"}}
+    with pytest.raises(ff.algorithms.AlgorithmError, match=r"'stays-for-a-test' is another one on this node"):
+        import_methods(newer)
+    sent = {"travels-for-a-test": {"module": "no_module_of_this_name", "file": "own.py", "source": METHOD}}
+    import_methods(sent)
+    import_methods(sent)
+    with pytest.raises(ff.algorithms.AlgorithmError, match=r"'travels-for-a-test' is another one on this node"):
+        import_methods({"travels-for-a-test": {**sent["travels-for-a-test"], "source": METHOD + "# newer"}})
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence"),
+    [
+        (
+            ModuleNotFoundError("No module named 'timm'"),
+            r"No module named 'timm'; install farfield\[sim\] 0.9 on every",
+        ),
+        (RecordsError("another process is writing"), "cannot make runs: another process is writing$"),
+        (OSError(28, "No space left on device"), "No space left on device; give the same command with --resume"),
+    ],
+)
+def test_what_keeps_a_node_from_making_runs_comes_with_its_own_way_out(cause: Exception, sentence: str) -> None:
+    common = {"versions": {"farfield": "0.9"}}
+    sending = _Sending(Path(), (), None, common, None, Silent(), lambda _: None)
+    assert re.search(sentence, sending._why_no_runs(cause))
 
 
 def test_other_versions_are_named() -> None:

@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from farfield.errors import UserError
 from farfield.federation.engines.ray_instance import first_line, quiet
 from farfield.records import RunFolder
 from farfield.records.bench_folder import FAILURE
@@ -142,10 +143,7 @@ class _Sending:
             refused = ray.get(task)
         except RayTaskError as error:
             if not isinstance(error.cause, RayError):
-                raise ClusterError(
-                    f"a node of the cluster cannot make runs: {type(error.cause).__name__}: {first_line(error.cause)}; "
-                    f"install farfield[sim] {self.common['versions']['farfield']} on every node"
-                ) from error
+                raise ClusterError(self._why_no_runs(error.cause)) from error
             lost = first_line(error.cause)
         except RayError as error:
             lost = f"{type(error).__name__}: {first_line(error)}"
@@ -162,6 +160,15 @@ class _Sending:
         for number in left:
             self._end(number, f"it was lost with its node or its process {ATTEMPTS} times in a row: {lost}")
         return []
+
+    def _why_no_runs(self, cause: BaseException) -> str:
+        """Say what keeps a node from making runs; only what it cannot import is mended by installing it."""
+        if isinstance(cause, UserError):
+            return f"a node of the cluster cannot make runs: {first_line(cause)}"
+        what = f"a node of the cluster cannot make runs: {type(cause).__name__}: {first_line(cause)}"
+        if isinstance(cause, OSError | MemoryError):
+            return f"{what}; give the same command with --resume when the node has what it needs"
+        return f"{what}; install farfield[sim] {self.common['versions']['farfield']} on every node"
 
     def _fetch(self) -> None:
         """Take the letters from the mailbox. One that was lost with its node is empty, and what it held is missing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import pickle
+import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
@@ -17,13 +18,15 @@ import torch
 from numpy.typing import NDArray
 from ray import cloudpickle
 
-from farfield.algorithms import AlgorithmError, names, use
+from farfield.algorithms import AlgorithmError, method, names, use
 from farfield.records import RunFolder
 from farfield.records.atomic import write_atomic
 from farfield.records.run_files import CONFIG, RESULT
 
 #: The content of a run's folder by file name.
 Files = dict[str, bytes]
+#: The text of the methods that this process has taken from what was sent, by name.
+_SENT: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -74,19 +77,32 @@ def method_sources(methods: Mapping[str, Mapping[str, str]]) -> dict[str, dict[s
 
 
 def import_methods(methods: Mapping[str, Mapping[str, str]]) -> None:
-    """Register methods that are not farfield's: from their module if it can be imported here, else from its text."""
+    """Register methods that are not farfield's: from their module if it can be imported here, else from its text.
+
+    A module with another text than the one that was sent is refused: its method might compute something else.
+    """
     for name, where in methods.items():
-        if name in names():
-            continue
-        try:
-            importlib.import_module(where["module"])
-        except ImportError:
-            with tempfile.TemporaryDirectory(prefix="farfield-methods-") as folder:
-                path = Path(folder) / Path(where["file"]).name
-                path.write_text(where["source"])
-                use(path)
+        if name not in names():
+            try:
+                importlib.import_module(where["module"])
+            except ImportError:
+                _use_text(name, where)
         if name not in names():
             raise AlgorithmError(f"'{where['file']}' does not register '{name}' on this node")
+        file = sys.modules[method(name).__module__].__file__
+        if (_SENT[name] if name in _SENT else Path(str(file)).read_text()) != where["source"]:
+            raise AlgorithmError(
+                f"the method '{name}' is another one on this node: '{file}' differs from '{where['file']}'; install "
+                "the same version on every node"
+            )
+
+
+def _use_text(name: str, where: Mapping[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="farfield-methods-") as folder:
+        path = Path(folder) / Path(where["file"]).name
+        path.write_text(where["source"])
+        use(path)
+    _SENT[name] = where["source"]
 
 
 def read_files(folder: Path) -> Files:
