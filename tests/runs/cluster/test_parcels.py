@@ -13,6 +13,9 @@ pytest.importorskip("ray", reason="needs farfield[sim]")
 
 import farfield as ff
 from farfield.algorithms import registry
+from farfield.models import BACKBONES, ModelSpec, build_model, pin, weights
+from farfield.models.resnet import ResNet
+from farfield.models.weights import file_of
 from farfield.records import RecordsError, RunFolder
 from farfield.runs.cluster.driver import _Sending
 from farfield.runs.cluster.mailbox import Mailbox
@@ -20,6 +23,7 @@ from farfield.runs.cluster.node import make_runs
 from farfield.runs.cluster.parcels import (
     Packed,
     import_methods,
+    look_for_weights,
     method_sources,
     pack,
     read_files,
@@ -160,6 +164,25 @@ def test_what_keeps_a_node_from_making_runs_comes_with_its_own_way_out(cause: Ex
     common = {"versions": {"farfield": "0.9"}}
     sending = _Sending(Path(), (), None, common, None, Silent(), lambda _: None)
     assert re.search(sentence, sending._why_no_runs(cause))
+
+
+def test_weights_that_are_named_by_a_path_are_found_on_a_node_that_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.pth"
+    torch.save(ResNet(18).state_dict(), path)
+    asked = ModelSpec(featurizer="resnet18", input_shape=(3, 32, 32), outputs=2, norm="freeze", weights=str(path))
+    pinned = pin(asked, BACKBONES)
+    file = file_of(pinned)
+    assert (file, file_of(asked.model_copy(update={"weights": "none"}))) == (path, None)
+    monkeypatch.setattr(weights, "_SEEN", {})  # as in the process of a node
+    with pytest.raises(weights.WeightsError, match=r"'mine.pth' with sha256 .* are not here"):
+        build_model(pinned, seed=0)
+    look_for_weights(pinned, None)
+    look_for_weights(pinned, tmp_path / "elsewhere.pth")
+    look_for_weights(pinned, file)
+    assert file_of(pinned) == path
+    build_model(pinned, seed=0)
 
 
 def test_other_versions_are_named() -> None:

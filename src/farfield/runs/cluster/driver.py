@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from farfield.errors import UserError
 from farfield.federation.engines.ray_instance import first_line, quiet
+from farfield.models.weights import file_of
 from farfield.records import RunFolder
 from farfield.records.bench_folder import FAILURE
 from farfield.runs.cluster.connect import ClusterError
@@ -59,13 +60,13 @@ class Cluster:
             return {}
         out = order.out.resolve()
         content = {"plan": order.plan, "out": out, "checkpoint_every": order.checkpoint_every, "plans": order.plans}
-        methods = method_sources(own_methods(order.plan))
+        methods, weights = method_sources(own_methods(order.plan)), file_of(order.plan.model)
         with _marked(out, self._look_for_folder) as marker:
             common = {
                 "versions": versions(),
                 "engine": engine.name,
                 "rows": [self._put_rows(order)],
-                "order": [_put(pack((content, methods)), "the plan")],
+                "order": [_put(pack((content, methods, weights)), "the plan")],
                 "marker": marker,
             }
             groups = [[number] for number in range(len(jobs))]

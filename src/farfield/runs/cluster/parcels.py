@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from ray import cloudpickle
 
 from farfield.algorithms import AlgorithmError, method, names, use
+from farfield.models import ModelSpec
+from farfield.models.weights import locate
 from farfield.records import RunFolder
 from farfield.records.atomic import write_atomic
 from farfield.records.run_files import CONFIG, RESULT
@@ -103,6 +105,15 @@ def _use_text(name: str, where: Mapping[str, str]) -> None:
         path.write_text(where["source"])
         use(path)
     _SENT[name] = where["source"]
+
+
+def look_for_weights(spec: ModelSpec, file: Path | None) -> None:
+    """Look for pretrained weights also where the sender has them, on the same machine or a shared file system.
+
+    Weights are taken by their hash: another file at that place is passed over.
+    """
+    if file is not None and file.is_file():
+        locate(spec.featurizer, str(file))
 
 
 def read_files(folder: Path) -> Files:
