@@ -14,6 +14,7 @@ import pytest
 import farfield as ff
 from farfield.errors import UserError
 from farfield.records import RecordsError
+from farfield.runs.dry_run import dry_run
 from farfield.runs.job import Job
 from farfield.runs.settings import PlanError
 from farfield.runs.share import Share, read_share
@@ -188,6 +189,15 @@ def test_other_shares_may_work_beside_one(tmp_path: Path) -> None:
         fcntl.flock(folder, fcntl.LOCK_SH)
         fcntl.flock(first, fcntl.LOCK_EX)
         assert bench(tmp_path, share="2/2").waiting == 0
+
+
+def test_a_dry_run_of_a_share_counts_its_own_runs(tmp_path: Path) -> None:
+    options = {"algorithms": ["fedavg", "scaffold"], "seeds": 1, "rounds": 2}
+    planned = dry_run(task(), options, tmp_path / "new", share=Share(1, 4), probe=False)
+    assert (planned.runs, planned.estimate.runs) == (2, 2)
+    bench(tmp_path / "new", share="1/4")
+    there = dry_run(task(), options, tmp_path / "new", share=Share(1, 4), probe=False)
+    assert (there.runs, there.estimate.runs) == (2, 0)
 
 
 def test_the_runs_of_a_share_are_listed_whole(tmp_path: Path) -> None:

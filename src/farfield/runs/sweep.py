@@ -143,10 +143,11 @@ def remove_bench(out: Path) -> None:
 
 def missing_jobs(plan: Plan, task: Task, out: Path, share: Share | None = None) -> list[Job]:
     """The runs, of one share or of all, that have no result yet, or fewer rounds than the plan has by now."""
-    return [job for job in _jobs_of(plan, task, share) if not _is_done(plan, job, out)]
+    return [job for job in jobs_of(plan, task, share) if not _is_done(plan, job, out)]
 
 
-def _jobs_of(plan: Plan, task: Task, share: Share | None) -> list[Job]:
+def jobs_of(plan: Plan, task: Task, share: Share | None) -> list[Job]:
+    """Return the runs of one share, or all."""
     jobs = list(plan.jobs(task))
     return jobs if share is None else share.deal(jobs)
 
@@ -181,7 +182,7 @@ def run_sweep(
         write_examples(task, out)
         write_json(out / JOBS, [_listed(plan, job, out) for job in plan.jobs(task)])
     missing = missing_jobs(plan, task, out, share)
-    total = len(_jobs_of(plan, task, share))
+    total = len(jobs_of(plan, task, share))
     observer.begin(total, total - len(missing))
     failures = place.run(WorkOrder(plan, task, out, checkpoint_every), missing, engine, observer, parallel)
     for job in missing:
