@@ -188,6 +188,7 @@ def run_sweep(
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
+            path.parent.mkdir(parents=True, exist_ok=True)  # a run that was lost on a cluster has none
             write_checked_json(path, {"error": failures[job]})
         else:
             path.unlink(missing_ok=True)

@@ -142,11 +142,13 @@ def test_a_method_that_is_another_one_on_the_node_is_refused(tmp_path: Path, mon
     newer = {"stays-for-a-test": {**where["stays-for-a-test"], "source": METHOD + "# newer"}}
     with pytest.raises(ff.algorithms.AlgorithmError, match=r"'stays-for-a-test' is another one on this node"):
         import_methods(newer)
-    sent = {"travels-for-a-test": {"module": "no_module_of_this_name", "file": "own.py", "source": METHOD}}
-    import_methods(sent)
-    import_methods(sent)
-    with pytest.raises(ff.algorithms.AlgorithmError, match=r"'travels-for-a-test' is another one on this node"):
-        import_methods({"travels-for-a-test": {**sent["travels-for-a-test"], "source": METHOD + "# newer"}})
+    two = METHOD + METHOD.replace("Travels", "Returns").replace("travels", "returns")
+    text = {"module": "no_module_of_this_name", "file": "own.py", "source": two}
+    for _ in range(2):
+        import_methods({"travels-for-a-test": text, "returns-for-a-test": text})
+    for name in ("travels-for-a-test", "returns-for-a-test"):
+        with pytest.raises(ff.algorithms.AlgorithmError, match=f"'{name}' is another one on this node"):
+            import_methods({name: {**text, "source": f"{two}# newer"}})
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from farfield.records.run_files import CONFIG, RESULT
 
 #: The content of a run's folder by file name.
 Files = dict[str, bytes]
-#: The text of the methods that this process has taken from what was sent, by name.
+#: The text of the modules that this process has made of what was sent, by their names here.
 _SENT: dict[str, str] = {}
 
 
@@ -84,27 +84,31 @@ def import_methods(methods: Mapping[str, Mapping[str, str]]) -> None:
     A module with another text than the one that was sent is refused: its method might compute something else.
     """
     for name, where in methods.items():
+        sent = False
         if name not in names():
             try:
                 importlib.import_module(where["module"])
             except ImportError:
-                _use_text(name, where)
+                _use_text(where)
+                sent = True
         if name not in names():
             raise AlgorithmError(f"'{where['file']}' does not register '{name}' on this node")
-        file = sys.modules[method(name).__module__].__file__
-        if (_SENT[name] if name in _SENT else Path(str(file)).read_text()) != where["source"]:
+        module = method(name).__module__
+        if sent:
+            _SENT[module] = where["source"]
+        file = sys.modules[module].__file__
+        if (_SENT[module] if module in _SENT else Path(str(file)).read_text()) != where["source"]:
             raise AlgorithmError(
                 f"the method '{name}' is another one on this node: '{file}' differs from '{where['file']}'; install "
                 "the same version on every node"
             )
 
 
-def _use_text(name: str, where: Mapping[str, str]) -> None:
+def _use_text(where: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix="farfield-methods-") as folder:
         path = Path(folder) / Path(where["file"]).name
         path.write_text(where["source"])
         use(path)
-    _SENT[name] = where["source"]
 
 
 def look_for_weights(spec: ModelSpec, file: Path | None) -> None:
