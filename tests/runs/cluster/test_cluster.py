@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("ray", reason="needs farfield[sim]")
 
 import farfield as ff
+from farfield.algorithms import registry
 from farfield.runs.engines import BatchedEngine, LocalEngine
 from farfield.runs.plan import make_plan
 from farfield.runs.sweep import open_sweep, run_sweep
@@ -40,7 +41,10 @@ def sweep(out: Path, algorithms: list[str], **options: Any) -> dict[Any, str]:
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared folder", "shipped"])
-def test_a_killed_node_costs_its_unfinished_runs_alone(tmp_path: Path, shared: bool) -> None:
+def test_a_killed_node_costs_its_unfinished_runs_alone(
+    tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))  # the method is another one in the next test
     log = noted_method(tmp_path)
     variants = [f"noted-for-a-test:lr={rate}" for rate in RATES]
     with cluster() as nodes:
@@ -71,6 +75,22 @@ def test_a_killed_node_costs_its_unfinished_runs_alone(tmp_path: Path, shared: b
     assert len(told) == len(observer.lost)
     assert all("made again: " in sentence and "c held out, seed 0" in sentence for sentence in told)
     assert not list((tmp_path / "cluster").glob(".on-*"))
+
+
+def test_the_mailbox_is_on_the_node_of_the_driver() -> None:
+    with cluster() as nodes:
+        import ray
+        from ray._private.state import actors
+
+        from farfield.runs.cluster.driver import _mailbox
+
+        driver, other = (node.node_id for node in nodes.list_all_nodes())
+        for _ in range(8):  # where Ray is free to choose, it takes the other node at least once
+            with _mailbox() as mailbox:
+                ray.get(mailbox.fetch.remote())
+        placed = [actor["Address"]["NodeID"] for actor in actors().values()]
+        assert placed == [driver] * 8
+        assert other not in placed
 
 
 def test_batched_runs_on_a_cluster_have_the_bits_of_one_process(tmp_path: Path) -> None:

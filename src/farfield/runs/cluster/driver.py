@@ -199,8 +199,11 @@ class _Sending:
 
 @contextmanager
 def _mailbox() -> Iterator[Any]:
-    """Start a mailbox on the node that this process is connected to, whose loss would end everything anyway."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    """Start a mailbox on the node that this process is connected to, whose loss would end everything anyway.
+
+    With a soft affinity Ray puts it on any node, and runs that have ended would be lost with that node.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here, "name": f"farfield-{uuid.uuid4().hex}"}
     mailbox: Any = ray.remote(Mailbox).options(**options).remote()
     try:
