@@ -58,6 +58,28 @@ def test_the_probe_times_both_operations_in_both_precisions_once(monkeypatch: py
         check_precision("float16", CPU)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        TypeError("BFloat16 is not supported on MPS"),
+        RuntimeError("\"slow_conv2d\" not implemented for 'BFloat16'\nwith more lines"),
+    ],
+)
+def test_a_device_that_cannot_compute_it_is_one_sentence(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(compute: Any, given: list[torch.Tensor], device: torch.device) -> float:
+        if given[0].dtype == torch.bfloat16:
+            raise error
+        return 1.0
+
+    precision.measured_times.cache_clear()
+    monkeypatch.setattr(precision, "_seconds", seconds)
+    monkeypatch.delenv(precision.UNCHECKED, raising=False)
+    with pytest.raises(PrecisionError) as refused:
+        check_precision("bfloat16", CPU)
+    first = str(error).partition("\n")[0]
+    assert str(refused.value) == f"bfloat16 cannot be computed on this processor ({first}); omit --precision"
+
+
 def test_layers_below_the_head_round_to_bfloat16_and_nothing_else_does() -> None:
     model, exact = build_model(HALF, seed=0), build_model(HALF.model_copy(update={"precision": "float32"}), seed=0)
     x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +92,44 @@ def test_a_bench_names_the_device_and_scores_as_on_the_cpu(tmp_path: Path) -> No
         assert mine == pytest.approx(theirs, rel=1e-2)
 
 
+#: Runs of a bench are forked, and this process can no longer fork: it uses CUDA and has a pretended device.
+IN_TURN = """
+import sys
+import farfield as ff
+from tests import toy
+if __name__ == "__main__":
+    found = ff.bench(
+        toy.task(), algorithms=["fedavg", "scaffold"], seeds=1, rounds=2, references=False, out=sys.argv[1],
+        device=sys.argv[2], engine=sys.argv[3], parallel=2,
+    )
+    print(len(found.rows), *sorted({row["device"].partition(" ")[0] for row in found.rows}), *found.failures)
+"""
+
+
+def in_turn(out: Path, device: str, engine: str) -> list[str]:
+    """Make a bench of six runs in two processes of a program of its own; return their number and their devices."""
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    ran = subprocess.run(
+        [sys.executable, "-c", IN_TURN, str(out), device, engine],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()
+
+
 @pytest.mark.skipif(cuda_count() < 2, reason="there are not two CUDA devices here")
 @pytest.mark.parametrize("engine", ["local", "batched"])
 def test_runs_take_the_gpus_in_turn(engine: str, tmp_path: Path) -> None:
-    rows = bench(tmp_path / "out", device="cuda", engine=engine)
-    assert len({row["device"].partition(" ")[0] for row in rows.values()}) == min(len(rows), cuda_count())
+    devices = [f"cuda:{number}" for number in range(min(6, cuda_count()))]
+    assert in_turn(tmp_path / "out", "cuda", engine) == ["6", *sorted(devices)]
+
+
+@pytest.mark.skipif(not HAS_CUDA, reason="there is no CUDA device here")
+@pytest.mark.parametrize("engine", ["local", "batched"])
+def test_processes_share_one_gpu(engine: str, tmp_path: Path) -> None:
+    assert in_turn(tmp_path / "out", "cuda:0", engine) == ["6", "cuda:0"]
 
 
 @pytest.mark.skipif(not HAS_CUDA, reason="there is no CUDA device here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -13,6 +14,7 @@ import pytest
 import farfield as ff
 from farfield.errors import UserError
 from farfield.records import RecordsError
+from farfield.runs.dry_run import dry_run
 from farfield.runs.job import Job
 from farfield.runs.settings import PlanError
 from farfield.runs.share import Share, read_share
@@ -51,6 +53,20 @@ def test_every_run_is_in_one_share(of: int) -> None:
     dealt = [Share(number, of).deal(JOBS) for number in range(1, of + 1)]
     assert sorted(str(job) for share in dealt for job in share) == sorted(map(str, JOBS))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
+def test_the_deal_does_not_depend_on_the_order_in_which_methods_are_named() -> None:
+    turned = JOBS[::-1]
+    for number in (1, 2, 3):
+        share = Share(number, 3)
+        assert set(share.deal(turned)) == set(share.deal(JOBS))
+        assert share.deal(turned) == [job for job in turned if job in share.deal(JOBS)]
+
+
+def test_shares_with_methods_in_another_order_are_one_bench(tmp_path: Path) -> None:
+    assert bench(tmp_path, share="1/2").waiting == 3
+    made = ff.bench(task(), ["scaffold", "fedavg"], seeds=1, rounds=2, parallel=1, out=tmp_path, share="2/2")
+    assert (made.unmade, made.waiting) == (0, 0)
 
 
 def test_shares_together_are_one_bench(tmp_path: Path) -> None:
@@ -132,12 +148,56 @@ def test_processes_that_would_make_the_same_runs_are_refused(
             bench(tmp_path, share=share, resume=share is None)
 
 
+def test_a_bench_does_not_grow_while_a_share_is_at_work(tmp_path: Path) -> None:
+    bench(tmp_path, share="1/2")
+    before = (tmp_path / "bench.toml").read_bytes()
+    with open(tmp_path / ".share-1-of-2", "a+") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        with pytest.raises(RecordsError, match=r"makes share 1/2 of the bench in .* let it end before you add seed 1"):
+            bench(tmp_path, share="2/2", seeds=2, resume=True)
+        assert (tmp_path / "bench.toml").read_bytes() == before
+        assert bench(tmp_path, share="2/2", resume=True).waiting == 0  # it adds nothing
+    assert bench(tmp_path, share="2/2", seeds=2, resume=True).waiting == 2
+
+
+def test_shares_that_are_started_at_once_can_add_to_a_bench(tmp_path: Path) -> None:
+    bench(tmp_path, share="1/1")
+    started = [
+        in_a_fork(lambda share=f"{number}/3": bench(tmp_path, share=share, seeds=2, resume=True))
+        for number in (1, 2, 3)
+    ]
+    assert [os.waitpid(pid, 0)[1] for pid in started] == [0] * 3
+    assert len(list(tmp_path.glob("runs/**/result.json"))) == 12
+
+
+@pytest.mark.parametrize("share", ["1/2", None])
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, share: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(file: object, kind: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    sentence = r"files in '.*' cannot be locked \(Function not implemented\).* use a file system with locks"
+    with pytest.raises(RecordsError, match=sentence):
+        bench(tmp_path / "out", share=share)
+
+
 def test_other_shares_may_work_beside_one(tmp_path: Path) -> None:
     bench(tmp_path, share="1/2")
     with open(tmp_path / ".lock", "a+") as folder, open(tmp_path / ".share-1-of-2", "a+") as first:
         fcntl.flock(folder, fcntl.LOCK_SH)
         fcntl.flock(first, fcntl.LOCK_EX)
         assert bench(tmp_path, share="2/2").waiting == 0
+
+
+def test_a_dry_run_of_a_share_counts_its_own_runs(tmp_path: Path) -> None:
+    options = {"algorithms": ["fedavg", "scaffold"], "seeds": 1, "rounds": 2}
+    planned = dry_run(task(), options, tmp_path / "new", share=Share(1, 4), probe=False)
+    assert (planned.runs, planned.estimate.runs) == (2, 2)
+    bench(tmp_path / "new", share="1/4")
+    there = dry_run(task(), options, tmp_path / "new", share=Share(1, 4), probe=False)
+    assert (there.runs, there.estimate.runs) == (2, 0)
 
 
 def test_the_runs_of_a_share_are_listed_whole(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ def test_the_example_of_a_job_array_makes_the_bench(tmp_path: Path, whole: Path)
             "SLURM_ARRAY_TASK_MIN": "1",
             "SLURM_ARRAY_TASK_COUNT": "2",
             "SLURM_CPUS_PER_TASK": "1",
+            "SLURM_RESTART_COUNT": str(number - 1),
+            "WAIT_FOR_LOCKS": "0",
             "OUT": str(out),
             "BENCH": " ".join([*BENCH[1:], "--rounds", "5", "--no-diagnose"]),
         }

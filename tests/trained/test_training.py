@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,8 @@ from farfield.tasks import Domain, Task
 from farfield.tasks.images import features
 from farfield.tasks.images import new_images as image_files
 from farfield.tasks.images.features import ready_features, with_features
-from farfield.tasks.images.image_set import ImageInput
+from farfield.tasks.images.image_set import ImageInput, ImageSet
+from farfield.trained import evaluation
 from farfield.trained.model_folder import TrainedModel
 from tests.tasks.image_files import make_folder
 from tests.tasks.tables import visits, write
@@ -78,6 +82,26 @@ def test_a_model_on_features_of_arrays_takes_the_arrays_or_the_features(tmp_path
     assert torch.equal(model.read(tmp_path / "features.npy").x, task.domains[1].x)
     with pytest.raises(ff.UserError, match=r"trained on arrays of shape \(1, 8, 8\), not on image files"):
         model.read(make_folder(tmp_path / "sites"))
+
+
+def test_features_of_new_images_are_computed_where_the_model_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_folder(tmp_path / "sites")
+    task = with_features(ff.read_folder(root, size=16), "resnet18")
+    gpu, asked = torch.device("mps", 0), list[torch.device]()
+    file_features = image_files.file_features
+
+    def noted(images: ImageSet, way: ImageInput, device: torch.device) -> Iterator[Any]:
+        asked.append(device)
+        return file_features(images, way)
+
+    monkeypatch.setattr(image_files, "file_features", noted)
+    model = replace(trained(task, tmp_path), device=gpu)
+    assert torch.equal(model.read(root).x, torch.cat([domain.x for domain in task.domains]))
+    monkeypatch.setattr(evaluation, "measure", lambda trained, labelled: labelled)
+    model.evaluate(root)
+    assert asked == [gpu, gpu]
 
 
 def test_a_model_on_ready_features_does_not_guess_how_they_were_made(tmp_path: Path) -> None:

@@ -347,6 +347,7 @@ def bench(
             out,
             resume=resume,
             fresh=fresh,
+            share=read_share(share),
             at_once=runs_at_once(engine, workers, parallel, devices),
             probe=can_probe(engine, devices),
         )

@@ -11,7 +11,8 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-#: The share of a GPU's free memory that rows may take, as it is when they are first read; models need the rest.
+#: The share of a GPU's memory that all rows together may take, of what was free when the first were read. Models need
+#: the rest.
 SHARE_OF_FREE = 0.5
 
 
@@ -23,6 +24,8 @@ class DeviceRows:
         #: By the id of a tensor on the CPU: the tensor while it lives, and its copy. None where it does not fit: free
         #: memory is not asked for at each batch.
         self._copies: dict[int, tuple[ref[Tensor], Tensor | None]] = {}
+        #: The bytes that copies may still take; asked for once, because what models take later is theirs.
+        self._room: float | None = None
 
     def read(self, tensor: Tensor, rows: Tensor) -> Tensor:
         """Return these rows of a tensor that is on the CPU, on the device."""
@@ -38,13 +41,21 @@ class DeviceRows:
     def _copy_of(self, tensor: Tensor) -> Tensor | None:
         key = id(tensor)
         if key not in self._copies:
+            if self._room is None:
+                self._room = SHARE_OF_FREE * free_memory(self._device)
             copy = None
-            if tensor.nbytes <= SHARE_OF_FREE * free_memory(self._device):
+            if tensor.nbytes <= self._room:
                 # Another process may have taken what was free.
                 with contextlib.suppress(torch.OutOfMemoryError):
                     copy = tensor.to(self._device)
-            self._copies[key] = ref(tensor, lambda _: self._copies.pop(key, None)), copy
+                    self._room -= tensor.nbytes
+            self._copies[key] = ref(tensor, lambda _: self._forget(key)), copy
         return self._copies[key][1]
+
+    def _forget(self, key: int) -> None:
+        _, copy = self._copies.pop(key)
+        if copy is not None and self._room is not None:
+            self._room += copy.nbytes
 
 
 def free_memory(device: torch.device) -> int:

@@ -101,8 +101,11 @@ def moved(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
 
 
 def fail(outcome: Outcome, error: BaseException) -> None:
-    """Take an error as the outcome."""
-    outcome.problem = f"{type(error).__name__}: {error}"
+    """Take an error as the outcome. Of full memory torch tells a page; what happened is in its first two sentences."""
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        text = f"{'. '.join(text.split('. ')[:2]).rstrip('.')}; take a smaller batch_size, or another --device"
+    outcome.problem = f"{type(error).__name__}: {text}"
     outcome.detail = "".join(traceback.format_exception(error))
 
 

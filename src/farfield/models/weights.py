@@ -92,6 +92,11 @@ def locate(backbone: str, weights: str) -> tuple[Path, str]:
     return path, digest
 
 
+def file_of(spec: ModelSpec) -> Path | None:
+    """Return where the weights of a pinned spec lie on this machine; None for a spec without any."""
+    return locate(spec.featurizer, spec.weights)[0] if _MARK in spec.weights else None
+
+
 def usual_folders() -> list[Path]:
     """Where weight files are looked for: `weights/` in every data folder."""
     return [folder / "weights" for folders in _FOLDERS for folder in folders()]

@@ -5,11 +5,9 @@ Tensors are safetensors, the rest is JSON or TOML; nothing is pickled.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from farfield.records.atomic import append_row, keep_rows_until, read_rows, roun
 from farfield.records.checked_files import read_checked_json, read_checked_toml, write_checked_json, write_checked_toml
 from farfield.records.checked_tensors import load_checked, save_checked
 from farfield.records.checksums import UNREADABLE, DamagedFile
-from farfield.records.errors import RecordsError
+from farfield.records.locking import ALONE, locked
 from farfield.records.run_files import CONFIG, EVENTS, LOCK, RESULT, ROUNDS
 from farfield.records.sealed import SEALED, append_sealed
 
@@ -83,16 +81,7 @@ def _shown(value: Any) -> str:
 @contextmanager
 def sole_writer(folder: Path, patience: float) -> Iterator[None]:
     """Hold a folder's lock; an error when another process still has it after `patience` seconds."""
-    with open(folder / LOCK, "w") as file:
-        limit = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= limit:
-                    raise RecordsError(f"another process is writing to '{folder}'; let it end first") from None
-                time.sleep(0.1)
+    with locked(folder / LOCK, ALONE, patience, f"another process is writing to '{folder}'; let it end first"):
         yield
 
 

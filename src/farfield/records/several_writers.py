@@ -6,19 +6,20 @@ meanwhile, and `.share-K-of-N` alone. What is written for all runs is written in
 
 from __future__ import annotations
 
-import fcntl
 import re
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from farfield.records.errors import RecordsError
+from farfield.records.locking import ALONE, TOGETHER, LockedError, locked
 from farfield.records.run_files import LOCK
 
 TURN = ".turn"
 #: Seconds that a process waits for its turn: what is done in a turn takes a few seconds for most data.
 PATIENCE = 600.0
+Prepared = TypeVar("Prepared")
 _SHARE = re.compile(r"\.share-([0-9]+)-of-([0-9]+)")
 
 
@@ -28,31 +29,44 @@ def is_lock(name: str) -> bool:
 
 
 @contextmanager
-def one_of_several(folder: Path, number: int, of: int) -> Iterator[None]:
-    """Be the process that makes share `number` of `of`; an error when the folder or this share is another's."""
-    with _locked(folder / LOCK, fcntl.LOCK_SH, 0.0, f"another process is writing to '{folder}'; let it end first"):
-        name = f".share-{number}-of-{of}"
-        own = f"another process makes share {number}/{of} of the bench in '{folder}'; let it end first"
-        with ExitStack() as held:
-            with turn(folder):
-                _check_same_deal(folder, of)
-                held.enter_context(_locked(folder / name, fcntl.LOCK_EX, 0.0, own))
-            yield
+def one_of_several(folder: Path, number: int, of: int, prepare: Callable[[str | None], Prepared]) -> Iterator[Prepared]:
+    """Be the process that makes share `number` of `of`; an error when the folder or this share is another's.
+
+    `prepare` makes the folder ready before any other share can begin. It is told a share that is at work, as "1/2", or
+    None; what it returns is given.
+    """
+    alone = f"another process is writing to '{folder}'; let it end first"
+    own = f"another process makes share {number}/{of} of the bench in '{folder}'; let it end first"
+    with ExitStack() as held:
+        held.enter_context(locked(folder / LOCK, TOGETHER, 0.0, alone))
+        with turn(folder):
+            busy = _at_work(folder, number, of)
+            held.enter_context(locked(folder / f".share-{number}-of-{of}", ALONE, 0.0, own))
+            prepared = prepare(busy)
+        yield prepared
 
 
-def _check_same_deal(folder: Path, of: int) -> None:
-    """Refuse to deal the runs out to another number of shares while some are at work."""
+def _at_work(folder: Path, number: int, of: int) -> str | None:
+    """Return another share that is at work. Refuse to deal the runs out to another number of shares meanwhile.
+
+    Shares take their locks in turns, so that none is disturbed by being asked.
+    """
+    busy = None
     for path in sorted(folder.glob(".share-*-of-*")):
         found = _SHARE.fullmatch(path.name)
-        if found is not None and int(found[2]) != of:
-            with _locked(
-                path,
-                fcntl.LOCK_EX,
-                0.0,
-                f"another process makes share {found[1]}/{found[2]} of the bench in '{folder}'; give the same number "
-                f"of shares, or let it end first",
-            ):
-                pass
+        if found is None or (int(found[1]), int(found[2])) == (number, of):
+            continue
+        try:
+            with locked(path, ALONE, 0.0, ""):
+                continue
+        except LockedError:
+            busy = f"{found[1]}/{found[2]}"
+        if int(found[2]) != of:
+            raise RecordsError(
+                f"another process makes share {busy} of the bench in '{folder}'; give the same number of shares, or "
+                "let it end first"
+            )
+    return busy
 
 
 @contextmanager
@@ -61,22 +75,5 @@ def turn(folder: Path) -> Iterator[None]:
     late = (
         f"another process has kept '{folder / TURN}' locked for {PATIENCE:g} s; end it, or remove this file if none is"
     )
-    with _locked(folder / TURN, fcntl.LOCK_EX, PATIENCE, late):
-        yield
-
-
-@contextmanager
-def _locked(path: Path, kind: int, patience: float, otherwise: str) -> Iterator[None]:
-    with open(
-        path, "a+"
-    ) as file:  # a lock that is shared needs a file that can be read, one that is not a writable one
-        limit = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(file, kind | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= limit:
-                    raise RecordsError(otherwise) from None
-                time.sleep(0.1)
+    with locked(folder / TURN, ALONE, PATIENCE, late):
         yield

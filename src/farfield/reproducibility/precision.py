@@ -43,10 +43,15 @@ def precision_named(name: str) -> Precision:
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse bfloat16 where it is much slower than float32, with the figure that was measured."""
+    """Refuse bfloat16 where it is much slower than float32, with the figure that was measured, or not there at all."""
     if precision_named(precision) == "bfloat16" and not os.environ.get(UNCHECKED):
         where = "this processor" if device.type == "cpu" else f"the device '{device}'"
-        refuse_slow(measured_times(device), where)
+        try:
+            times = measured_times(device)
+        except (RuntimeError, TypeError) as error:  # what torch raises where a device lacks a type or an operator
+            first = str(error).strip().partition("\n")[0]
+            raise PrecisionError(f"bfloat16 cannot be computed on {where} ({first}); omit --precision") from error
+        refuse_slow(times, where)
 
 
 def refuse_slow(times: Mapping[str, tuple[float, float]], where: str) -> None:

@@ -11,7 +11,8 @@ from farfield.report.formats import plural
 from farfield.runs.estimate import Estimate, estimate
 from farfield.runs.growing import bench_there, planned
 from farfield.runs.plan import Plan
-from farfield.runs.sweep import check_folder, missing_jobs
+from farfield.runs.share import Share
+from farfield.runs.sweep import check_folder, jobs_of, missing_jobs
 from farfield.tasks.task import Task
 
 
@@ -49,15 +50,19 @@ def dry_run(
     *,
     resume: bool = False,
     fresh: bool = False,
+    share: Share | None = None,
     at_once: int = 1,
     probe: bool = True,
 ) -> DryRun:
-    """Plan a bench with these options, time a few rounds, and leave nothing behind. Refuses what a bench refuses."""
+    """Plan a bench with these options, time a few rounds, and leave nothing behind. Refuses what a bench refuses.
+
+    Of a share, its own runs are counted and timed.
+    """
     there = bench_there(out) if resume and out is not None else None
     plan = planned(task, there, options)
     added: list[str] = []
-    jobs = all_jobs = list(plan.jobs(task))
+    jobs = all_jobs = jobs_of(plan, task, share)
     if out is not None:
-        _, added = check_folder(plan, out, resume=resume, fresh=fresh)
-        jobs = all_jobs if fresh else missing_jobs(plan, task, out)
+        _, added = check_folder(plan, out, resume=resume, fresh=fresh, join=share is not None)
+        jobs = all_jobs if fresh else missing_jobs(plan, task, out, share)
     return DryRun(plan, tuple(added), len(all_jobs), estimate(plan, task, jobs, at_once, probe=probe))

@@ -23,14 +23,18 @@ class Share:
         return f"{self.number}/{self.of}"
 
     def deal(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return the jobs of this share in their order. The deal depends on nothing but the list.
+        """Return the jobs of this share in their order. The deal depends on which jobs there are and on nothing else.
 
-        Methods are dealt one after the other, so that every share has as many runs of each, or one more: the runs of
-        one method take about the same time, and those of another may take ten times as long.
+        Neither does it depend on their order: two shares may be given the same methods in another one. Methods are
+        dealt one after the other, so that every share has as many runs of each, or one more: the runs of one method
+        take about the same time, and those of another may take ten times as long.
         """
-        methods = {name: number for number, name in enumerate(dict.fromkeys(job.algorithm for job in jobs))}
-        dealt = set(sorted(jobs, key=lambda job: methods[job.algorithm])[self.number - 1 :: self.of])
+        dealt = set(sorted(jobs, key=_place)[self.number - 1 :: self.of])
         return [job for job in jobs if job in dealt]
+
+
+def _place(job: Job) -> tuple[str, int, str, str]:
+    return job.algorithm, job.seed, job.held_out or "", job.inner or ""
 
 
 def read_share(text: str | None) -> Share | None:

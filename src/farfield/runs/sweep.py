@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,21 +43,32 @@ def open_sweep(
     """
     with ExitStack() as held:
         if share is not None:
-            if not out.exists():
-                check_folder(plan, out, resume=resume)
-                out.mkdir(parents=True, exist_ok=True)
-            elif not out.is_dir():
-                check_folder(plan, out, resume=resume)
-            held.enter_context(one_of_several(out, share.number, share.of))
-            with turn(out):
-                added = _prepare(plan, out, resume=resume, fresh=False, join=True)
-        elif (out / BENCH).exists():
-            held.enter_context(sole_writer(out, patience=0.0))
-            added = _prepare(plan, out, resume=resume, fresh=fresh)
+            if not out.is_dir():
+                if resume or out.exists():
+                    check_folder(plan, out, resume=resume)
+                out.mkdir(parents=True, exist_ok=True)  # perhaps another share has made it by now
+            join = partial(_join, plan, out, resume=resume)
+            added = held.enter_context(one_of_several(out, share.number, share.of, join))
         else:
-            added = _prepare(plan, out, resume=resume, fresh=fresh)
+            if not (out / BENCH).exists():
+                check_folder(plan, out, resume=resume, fresh=fresh)
+                out.mkdir(parents=True, exist_ok=True)
             held.enter_context(sole_writer(out, patience=0.0))
+            added = _prepare(plan, out, resume=resume, fresh=fresh)
         yield added
+
+
+def _join(plan: Plan, out: Path, busy: str | None, *, resume: bool) -> list[str]:
+    """Make the folder ready for a share. A bench does not grow while another share is at work on what it was.
+
+    With more runs, other runs are dealt to each share, and two processes would make the same.
+    """
+    _, added = check_folder(plan, out, resume=resume, join=True)
+    if added and busy is not None:
+        raise RecordsError(
+            f"another process makes share {busy} of the bench in '{out}'; let it end before you add {listed(added)}"
+        )
+    return _prepare(plan, out, resume=resume, fresh=False, join=True)
 
 
 def _prepare(plan: Plan, out: Path, *, resume: bool, fresh: bool, join: bool = False) -> list[str]:
@@ -131,10 +143,11 @@ def remove_bench(out: Path) -> None:
 
 def missing_jobs(plan: Plan, task: Task, out: Path, share: Share | None = None) -> list[Job]:
     """The runs, of one share or of all, that have no result yet, or fewer rounds than the plan has by now."""
-    return [job for job in _jobs_of(plan, task, share) if not _is_done(plan, job, out)]
+    return [job for job in jobs_of(plan, task, share) if not _is_done(plan, job, out)]
 
 
-def _jobs_of(plan: Plan, task: Task, share: Share | None) -> list[Job]:
+def jobs_of(plan: Plan, task: Task, share: Share | None) -> list[Job]:
+    """Return the runs of one share, or all."""
     jobs = list(plan.jobs(task))
     return jobs if share is None else share.deal(jobs)
 
@@ -169,12 +182,13 @@ def run_sweep(
         write_examples(task, out)
         write_json(out / JOBS, [_listed(plan, job, out) for job in plan.jobs(task)])
     missing = missing_jobs(plan, task, out, share)
-    total = len(_jobs_of(plan, task, share))
+    total = len(jobs_of(plan, task, share))
     observer.begin(total, total - len(missing))
     failures = place.run(WorkOrder(plan, task, out, checkpoint_every), missing, engine, observer, parallel)
     for job in missing:
         path = job.folder(out) / FAILURE
         if job in failures:
+            path.parent.mkdir(parents=True, exist_ok=True)  # a run that was lost on a cluster has none
             write_checked_json(path, {"error": failures[job]})
         else:
             path.unlink(missing_ok=True)

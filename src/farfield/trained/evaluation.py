@@ -94,7 +94,7 @@ def evaluate(
     for path in paths:
         if not path.exists():
             raise ExamplesError(f"there is no file '{path}'")
-    reader = Reader(trained.model.spec, trained.preparation, trained.input, trained.classes)
+    reader = Reader(trained.model.spec, trained.preparation, trained.input, trained.classes, trained.device)
     return measure(trained, reader.read(paths, label, domain))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from farfield.errors import UserError
 from farfield.models import ModelSpec
+from farfield.reproducibility.devices import CPU
 from farfield.tasks.images.image_set import SUFFIXES, ImageInput
 from farfield.tasks.images.new_images import find_files, read_arrays, read_files
 from farfield.tasks.unpacking import array_names, load_npy, load_npz
@@ -44,9 +45,13 @@ class Examples:
 
 
 def read_examples(
-    paths: Sequence[Path], spec: ModelSpec, preparation: FittedTable | FittedWords | None, way: ImageInput | None
+    paths: Sequence[Path],
+    spec: ModelSpec,
+    preparation: FittedTable | FittedWords | None,
+    way: ImageInput | None,
+    device: torch.device = CPU,
 ) -> Examples:
-    """Rows of a table, arrays, or images: whatever the model takes."""
+    """Rows of a table, arrays, or images: whatever the model takes. Features of images are computed on `device`."""
     if not paths:
         raise ExamplesError("give at least one file to read")
     for path in paths:
@@ -54,12 +59,12 @@ def read_examples(
             raise ExamplesError(f"there is no file '{path}'")
     images = [path for path in paths if _is_image(path, way)]
     if images:
-        return _images(paths, images, spec, preparation, way)
+        return _images(paths, images, spec, preparation, way, device)
     if len(paths) > 1:
         raise ExamplesError(f"'{paths[1]}' is one file too many: several at once are for images, else give one file")
     path = paths[0]
     if not isinstance(preparation, FittedTable) or path.suffix in (".npy", ".npz"):
-        return Examples(*from_array(path, spec, preparation, way))
+        return Examples(*from_array(path, spec, preparation, way, device))
     rows, notes = read_rows(path, preparation)
     return Examples(preparation.apply(rows), notes)
 
@@ -76,6 +81,7 @@ def _images(
     spec: ModelSpec,
     preparation: FittedTable | FittedWords | None,
     way: ImageInput | None,
+    device: torch.device,
 ) -> Examples:
     what = f"'{images[0]}' is {'a folder' if images[0].is_dir() else 'an image'}"
     if preparation is not None:
@@ -89,18 +95,22 @@ def _images(
         if path not in images:
             raise ExamplesError(f"'{path}' is no image, and {what}: give images, or one file of arrays")
     found = find_files(paths)
-    return Examples(read_files(found, way), found.notes, found.paths)
+    return Examples(read_files(found, way, device), found.notes, found.paths)
 
 
 def from_array(
-    path: Path, spec: ModelSpec, preparation: FittedTable | FittedWords | None, way: ImageInput | None
+    path: Path,
+    spec: ModelSpec,
+    preparation: FittedTable | FittedWords | None,
+    way: ImageInput | None,
+    device: torch.device = CPU,
 ) -> tuple[Tensor, tuple[str, ...]]:
     """The examples of a file of arrays, prepared, and what must be said of them."""
     if isinstance(preparation, FittedTable):
         raw = fold(path, load_array(path).to(torch.float64), (len(preparation.columns),))
         checked, notes = encode_numbers(raw.numpy(), preparation.columns)
         return preparation.apply(torch.from_numpy(checked)), notes
-    x = _from_array(path, spec, way)
+    x = _from_array(path, spec, way, device)
     strange = ~torch.isfinite(x.flatten(1)).all(dim=1) if x.is_floating_point() else torch.zeros(0)
     if strange.any():
         raise ExamplesError(
@@ -109,10 +119,10 @@ def from_array(
     return (x if preparation is None else preparation.apply(x)), ()
 
 
-def _from_array(path: Path, spec: ModelSpec, way: ImageInput | None) -> Tensor:
+def _from_array(path: Path, spec: ModelSpec, way: ImageInput | None, device: torch.device) -> Tensor:
     values = load_array(path)
     if way is not None and way.arrays and tuple(values.shape[1:]) == way.arrays:
-        return read_arrays(_as_float(values), way)
+        return read_arrays(_as_float(values), way, device)
     return fold(path, _as_float(values), spec.input_shape)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from farfield.models import ModelSpec
+from farfield.reproducibility.devices import CPU
 from farfield.tasks.images.image_set import ImageInput
 from farfield.tasks.images.layouts import LEVELS, SPLITS
 from farfield.tasks.unpacking import array_names, load_npy, load_npz
@@ -52,6 +53,8 @@ class Reader:
     preparation: FittedTable | FittedWords | None
     way: ImageInput | None
     classes: tuple[str, ...]
+    #: Where features of images are computed.
+    device: torch.device = CPU
 
     def read(self, paths: Sequence[Path], label: str | None, domain: str | None) -> Labelled:
         """Rows of a table, arrays, or folders of images, each with labels in its own way."""
@@ -59,7 +62,7 @@ class Reader:
             return self._table(paths[0], label, domain)
         if len(paths) == 1 and paths[0].suffix in (".npy", ".npz"):
             return self._arrays(paths[0], label, domain)
-        examples = read_examples(paths, self.spec, self.preparation, self.way)
+        examples = read_examples(paths, self.spec, self.preparation, self.way, self.device)
         for option, value in (("--label", label), ("--domain", domain)):
             if value is not None:
                 raise ExamplesError(f"{option} is for tables and arrays; of images the folders' names tell both")
@@ -127,7 +130,7 @@ class Reader:
             given = {"y": _load(path, label or "y")}
             if domain is not None or "domain" in _names(path):
                 given["d"] = _load(path, domain or "domain")
-        x, notes = from_array(path, self.spec, self.preparation, self.way)
+        x, notes = from_array(path, self.spec, self.preparation, self.way, self.device)
         for what, values in given.items():
             if values.shape != (len(x),):
                 kind = "labels" if what == "y" else "domains"

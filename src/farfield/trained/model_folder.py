@@ -60,7 +60,8 @@ class TrainedModel:
         For a model of a table its raw rows (.csv, .tsv, .parquet); for a model of images any number of image files and
         folders; for the others, and for these as well, arrays (.npy, .npz, .csv).
         """
-        return read_examples([Path(path) for path in paths], self.model.spec, self.preparation, self.input)
+        files = [Path(path) for path in paths]
+        return read_examples(files, self.model.spec, self.preparation, self.input, self.device)
 
     def evaluate(self, *data: str | Path, label: str | None = None, domain: str | None = None) -> Evaluation:
         """How good the model is on labelled files; see `farfield.evaluate`."""

@@ -13,6 +13,7 @@ from farfield.federation.engines.batched import requests, stacked_training
 from farfield.federation.engines.batched.engine import BatchedFederation
 from farfield.federation.engines.batched.planned_client import RowPool
 from farfield.federation.engines.batched.requests import out_of_memory, serve
+from farfield.federation.execution import Outcome, fail
 from farfield.models import ModelState, Stack, build_model
 from tests import toy
 
@@ -79,6 +80,17 @@ def test_a_client_that_does_not_fit_alone_is_run_without_a_stack(monkeypatch: py
     model, events = trained("fedavg", RowPool())
     assert torch.equal(model.parameters, enough.parameters)
     assert {event.kind for event in events} == {"note"}
+
+
+def test_a_client_that_the_memory_does_not_suffice_for_says_what_to_do() -> None:
+    outcome = Outcome(0, "a", 3)
+    fail(outcome, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 23.69 GiB in all."))
+    assert outcome.problem == (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB; take a smaller batch_size, "
+        "or another --device"
+    )
+    fail(outcome, torch.OutOfMemoryError("MPS backend out of memory"))
+    assert outcome.problem.startswith("OutOfMemoryError: MPS backend out of memory; take a smaller batch_size")
 
 
 def test_other_errors_are_not_taken_for_full_memory() -> None:

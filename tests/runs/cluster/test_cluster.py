@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("ray", reason="needs farfield[sim]")
 
 import farfield as ff
-from farfield.errors import UserError
+from farfield.algorithms import registry
 from farfield.runs.engines import BatchedEngine, LocalEngine
 from farfield.runs.plan import make_plan
 from farfield.runs.sweep import open_sweep, run_sweep
@@ -41,7 +41,10 @@ def sweep(out: Path, algorithms: list[str], **options: Any) -> dict[Any, str]:
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared folder", "shipped"])
-def test_a_killed_node_costs_its_unfinished_runs_alone(tmp_path: Path, shared: bool) -> None:
+def test_a_killed_node_costs_its_unfinished_runs_alone(
+    tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))  # the method is another one in the next test
     log = noted_method(tmp_path)
     variants = [f"noted-for-a-test:lr={rate}" for rate in RATES]
     with cluster() as nodes:
@@ -72,6 +75,22 @@ def test_a_killed_node_costs_its_unfinished_runs_alone(tmp_path: Path, shared: b
     assert len(told) == len(observer.lost)
     assert all("made again: " in sentence and "c held out, seed 0" in sentence for sentence in told)
     assert not list((tmp_path / "cluster").glob(".on-*"))
+
+
+def test_the_mailbox_is_on_the_node_of_the_driver() -> None:
+    with cluster() as nodes:
+        import ray
+        from ray._private.state import actors
+
+        from farfield.runs.cluster.driver import _mailbox
+
+        driver, other = (node.node_id for node in nodes.list_all_nodes())
+        for _ in range(8):  # where Ray is free to choose, it takes the other node at least once
+            with _mailbox() as mailbox:
+                ray.get(mailbox.fetch.remote())
+        placed = [actor["Address"]["NodeID"] for actor in actors().values()]
+        assert placed == [driver] * 8
+        assert other not in placed
 
 
 def test_batched_runs_on_a_cluster_have_the_bits_of_one_process(tmp_path: Path) -> None:
@@ -170,7 +189,7 @@ def head(tmp_path: Path) -> Iterator[dict[str, int]]:
 
 
 def test_a_cluster_is_reached_by_a_client_and_by_its_address(
-    tmp_path: Path, head: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, head: dict[str, int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options: dict[str, Any] = {"seeds": 2, "rounds": 3, "held_out": ["c"]}
     ff.bench(task(), ["fedavg", "scaffold"], out=tmp_path / "alone", parallel=1, **options)
@@ -181,16 +200,9 @@ def test_a_cluster_is_reached_by_a_client_and_by_its_address(
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{head['gcs']}")
     ff.bench(task(), ["fedavg", "scaffold"], out=tmp_path / "address", on="ray", tell=told.append, **options)
     assert told[1:] == [f"Ray cluster at 127.0.0.1:{head['gcs']}: 1 node, 2 cores"]
+    assert "ray" not in "".join(capfd.readouterr()).lower()  # what matters of Ray was told
     assert records(tmp_path / "client") == records(tmp_path / "alone")
     assert records(tmp_path / "address") == records(tmp_path / "alone")
-
-
-def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"^there is no Ray cluster at ray://127.0.0.1:9 \(.*start one with 'ray start"
-    ) as error:
-        ff.bench(task(), ["fedavg"], seeds=1, rounds=1, out=tmp_path, on="ray://127.0.0.1:9")
-    assert "\n" not in str(error.value)
 
 
 def test_ctrl_c_leaves_what_is_done_and_one_process_goes_on(tmp_path: Path) -> None:

@@ -13,12 +13,17 @@ pytest.importorskip("ray", reason="needs farfield[sim]")
 
 import farfield as ff
 from farfield.algorithms import registry
-from farfield.records import RunFolder
+from farfield.models import BACKBONES, ModelSpec, build_model, pin, weights
+from farfield.models.resnet import ResNet
+from farfield.models.weights import file_of
+from farfield.records import RecordsError, RunFolder
+from farfield.runs.cluster.driver import _Sending
 from farfield.runs.cluster.mailbox import Mailbox
 from farfield.runs.cluster.node import make_runs
 from farfield.runs.cluster.parcels import (
     Packed,
     import_methods,
+    look_for_weights,
     method_sources,
     pack,
     read_files,
@@ -27,6 +32,7 @@ from farfield.runs.cluster.parcels import (
 )
 from farfield.runs.cluster.versions import version_conflict
 from farfield.runs.plan import Job, make_plan
+from farfield.runs.processes import Silent
 from farfield.runs.single_run import run_job
 from tests.toy import task
 
@@ -123,6 +129,62 @@ def test_a_method_arrives_as_its_text(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ff.algorithms.build("travels-for-a-test", {}, 1).name == "travels-for-a-test"
     with pytest.raises(ff.algorithms.AlgorithmError, match="does not register 'another'"):
         import_methods({"another": {**where["travels-for-a-test"], "source": "registers = None"}})
+
+
+def test_a_method_that_is_another_one_on_the_node_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "module_of_a_test_of_methods.py"
+    path.write_text(METHOD.replace("travels", "stays"))
+    where = method_sources({"stays-for-a-test": {"module": path.stem, "file": str(path)}})
+    import_methods(where)
+    import_methods(where)  # the next task of the process
+    newer = {"stays-for-a-test": {**where["stays-for-a-test"], "source": METHOD + "# newer"}}
+    with pytest.raises(ff.algorithms.AlgorithmError, match=r"'stays-for-a-test' is another one on this node"):
+        import_methods(newer)
+    two = METHOD + METHOD.replace("Travels", "Returns").replace("travels", "returns")
+    text = {"module": "no_module_of_this_name", "file": "own.py", "source": two}
+    for _ in range(2):
+        import_methods({"travels-for-a-test": text, "returns-for-a-test": text})
+    for name in ("travels-for-a-test", "returns-for-a-test"):
+        with pytest.raises(ff.algorithms.AlgorithmError, match=f"'{name}' is another one on this node"):
+            import_methods({name: {**text, "source": f"{two}# newer"}})
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence"),
+    [
+        (
+            ModuleNotFoundError("No module named 'timm'"),
+            r"No module named 'timm'; install farfield\[sim\] 0.9 on every",
+        ),
+        (RecordsError("another process is writing"), "cannot make runs: another process is writing$"),
+        (OSError(28, "No space left on device"), "No space left on device; give the same command with --resume"),
+    ],
+)
+def test_what_keeps_a_node_from_making_runs_comes_with_its_own_way_out(cause: Exception, sentence: str) -> None:
+    common = {"versions": {"farfield": "0.9"}}
+    sending = _Sending(Path(), (), None, common, None, Silent(), lambda _: None)
+    assert re.search(sentence, sending._why_no_runs(cause))
+
+
+def test_weights_that_are_named_by_a_path_are_found_on_a_node_that_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.pth"
+    torch.save(ResNet(18).state_dict(), path)
+    asked = ModelSpec(featurizer="resnet18", input_shape=(3, 32, 32), outputs=2, norm="freeze", weights=str(path))
+    pinned = pin(asked, BACKBONES)
+    file = file_of(pinned)
+    assert (file, file_of(asked.model_copy(update={"weights": "none"}))) == (path, None)
+    monkeypatch.setattr(weights, "_SEEN", {})  # as in the process of a node
+    with pytest.raises(weights.WeightsError, match=r"'mine.pth' with sha256 .* are not here"):
+        build_model(pinned, seed=0)
+    look_for_weights(pinned, None)
+    look_for_weights(pinned, tmp_path / "elsewhere.pth")
+    look_for_weights(pinned, file)
+    assert file_of(pinned) == path
+    build_model(pinned, seed=0)
 
 
 def test_other_versions_are_named() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from farfield.errors import UserError
 from farfield.federation.engines.ray_instance import (
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Where `ray start` writes the address of the cluster that it has started, in the folder that RAY_TMPDIR names.
 CURRENT_CLUSTER = Path("ray") / "ray_current_cluster"
+
+#: Seconds that a cluster has to answer at its address.
+ANSWER_SECONDS = 10.0
 
 
 class ClusterError(UserError):
@@ -100,11 +106,14 @@ def _running_cluster() -> str | None:
 
 def _attach(ray: Any, address: str) -> None:
     """Connect to a cluster that runs."""
+    if "://" in address:
+        _check_answers(address)
     ray_prints(False)
     try:
-        with quiet():
-            options = {} if "://" in address else {"log_to_driver": False, "logging_level": logging.CRITICAL}
-            ray.init(address=address, **options)
+        with quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Ray's client, beside the error
+            options = {} if "://" in address else {"log_to_driver": False}
+            ray.init(address=address, logging_level=logging.CRITICAL, **options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         with quiet():
             ray.shutdown()
@@ -114,7 +123,25 @@ def _attach(ray: Any, address: str) -> None:
                 f"the cluster at {address} has other versions of Ray or Python than this machine; install the same "
                 f"versions on both ({' '.join(str(error).split())})"
             ) from error
-        raise ClusterError(
-            f"there is no Ray cluster at {address} ({first_line(error)}); start one with 'ray start --head' and give "
-            "its address, or unset RAY_ADDRESS and enter 'ray stop' for a local one with --on ray"
-        ) from error
+        raise _no_cluster(address, first_line(error)) from error
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nothing answers: Ray would try for half a minute, and not say why."""
+    found = urlsplit(address)
+    try:
+        with socket.create_connection((found.hostname or "", found.port or 0), timeout=ANSWER_SECONDS):
+            pass
+    except OSError as error:
+        raise _no_cluster(address, error.strerror or first_line(error)) from error
+
+
+def _no_cluster(address: str, why: str) -> ClusterError:
+    if "://" in address:
+        way = "start one there with 'ray start --head', whose port for clients is 10001 unless it is given another"
+    else:
+        way = (
+            "start one with 'ray start --head' and give its address, or unset RAY_ADDRESS and enter 'ray stop' for a "
+            "local one with --on ray"
+        )
+    return ClusterError(f"there is no Ray cluster at {address} ({why}); {way}")

@@ -17,7 +17,9 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from farfield.errors import UserError
 from farfield.federation.engines.ray_instance import first_line, quiet
+from farfield.models.weights import file_of
 from farfield.records import RunFolder
 from farfield.records.bench_folder import FAILURE
 from farfield.runs.cluster.connect import ClusterError
@@ -58,13 +60,13 @@ class Cluster:
             return {}
         out = order.out.resolve()
         content = {"plan": order.plan, "out": out, "checkpoint_every": order.checkpoint_every, "plans": order.plans}
-        methods = method_sources(own_methods(order.plan))
+        methods, weights = method_sources(own_methods(order.plan)), file_of(order.plan.model)
         with _marked(out, self._look_for_folder) as marker:
             common = {
                 "versions": versions(),
                 "engine": engine.name,
                 "rows": [self._put_rows(order)],
-                "order": [_put(pack((content, methods)), "the plan")],
+                "order": [_put(pack((content, methods, weights)), "the plan")],
                 "marker": marker,
             }
             groups = [[number] for number in range(len(jobs))]
@@ -142,10 +144,7 @@ class _Sending:
             refused = ray.get(task)
         except RayTaskError as error:
             if not isinstance(error.cause, RayError):
-                raise ClusterError(
-                    f"a node of the cluster cannot make runs: {type(error.cause).__name__}: {first_line(error.cause)}; "
-                    f"install farfield[sim] {self.common['versions']['farfield']} on every node"
-                ) from error
+                raise ClusterError(self._why_no_runs(error.cause)) from error
             lost = first_line(error.cause)
         except RayError as error:
             lost = f"{type(error).__name__}: {first_line(error)}"
@@ -162,6 +161,15 @@ class _Sending:
         for number in left:
             self._end(number, f"it was lost with its node or its process {ATTEMPTS} times in a row: {lost}")
         return []
+
+    def _why_no_runs(self, cause: BaseException) -> str:
+        """Say what keeps a node from making runs; only what it cannot import is mended by installing it."""
+        if isinstance(cause, UserError):
+            return f"a node of the cluster cannot make runs: {first_line(cause)}"
+        what = f"a node of the cluster cannot make runs: {type(cause).__name__}: {first_line(cause)}"
+        if isinstance(cause, OSError | MemoryError):
+            return f"{what}; give the same command with --resume when the node has what it needs"
+        return f"{what}; install farfield[sim] {self.common['versions']['farfield']} on every node"
 
     def _fetch(self) -> None:
         """Take the letters from the mailbox. One that was lost with its node is empty, and what it held is missing."""
@@ -191,8 +199,11 @@ class _Sending:
 
 @contextmanager
 def _mailbox() -> Iterator[Any]:
-    """Start a mailbox on the node that this process is connected to, whose loss would end everything anyway."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    """Start a mailbox on the node that this process is connected to, whose loss would end everything anyway.
+
+    With a soft affinity Ray puts it on any node, and runs that have ended would be lost with that node.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here, "name": f"farfield-{uuid.uuid4().hex}"}
     mailbox: Any = ray.remote(Mailbox).options(**options).remote()
     try:

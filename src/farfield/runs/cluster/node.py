@@ -15,7 +15,7 @@ import torch
 
 from farfield.records import RunFolder
 from farfield.runs.cluster.mailbox import Letter
-from farfield.runs.cluster.parcels import Files, import_methods, read_files, unpack, write_files
+from farfield.runs.cluster.parcels import Files, import_methods, look_for_weights, read_files, unpack, write_files
 from farfield.runs.cluster.versions import version_conflict, versions
 from farfield.runs.engines import engine_here
 from farfield.runs.job import Job
@@ -111,8 +111,9 @@ class _Told:
 
 def _order(assignment: Assignment) -> WorkOrder:
     task: Task = _open("rows", assignment.rows[0])
-    order, methods = _open("order", assignment.order[0])
+    order, methods, weights = _open("order", assignment.order[0])
     import_methods(methods)
+    look_for_weights(order["plan"].model, weights)
     return WorkOrder(task=task, **order)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import pickle
+import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
@@ -17,13 +18,17 @@ import torch
 from numpy.typing import NDArray
 from ray import cloudpickle
 
-from farfield.algorithms import AlgorithmError, names, use
+from farfield.algorithms import AlgorithmError, method, names, use
+from farfield.models import ModelSpec
+from farfield.models.weights import locate
 from farfield.records import RunFolder
 from farfield.records.atomic import write_atomic
 from farfield.records.run_files import CONFIG, RESULT
 
 #: The content of a run's folder by file name.
 Files = dict[str, bytes]
+#: The text of the modules that this process has made of what was sent, by their names here.
+_SENT: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -74,19 +79,45 @@ def method_sources(methods: Mapping[str, Mapping[str, str]]) -> dict[str, dict[s
 
 
 def import_methods(methods: Mapping[str, Mapping[str, str]]) -> None:
-    """Register methods that are not farfield's: from their module if it can be imported here, else from its text."""
+    """Register methods that are not farfield's: from their module if it can be imported here, else from its text.
+
+    A module with another text than the one that was sent is refused: its method might compute something else.
+    """
     for name, where in methods.items():
-        if name in names():
-            continue
-        try:
-            importlib.import_module(where["module"])
-        except ImportError:
-            with tempfile.TemporaryDirectory(prefix="farfield-methods-") as folder:
-                path = Path(folder) / Path(where["file"]).name
-                path.write_text(where["source"])
-                use(path)
+        sent = False
+        if name not in names():
+            try:
+                importlib.import_module(where["module"])
+            except ImportError:
+                _use_text(where)
+                sent = True
         if name not in names():
             raise AlgorithmError(f"'{where['file']}' does not register '{name}' on this node")
+        module = method(name).__module__
+        if sent:
+            _SENT[module] = where["source"]
+        file = sys.modules[module].__file__
+        if (_SENT[module] if module in _SENT else Path(str(file)).read_text()) != where["source"]:
+            raise AlgorithmError(
+                f"the method '{name}' is another one on this node: '{file}' differs from '{where['file']}'; install "
+                "the same version on every node"
+            )
+
+
+def _use_text(where: Mapping[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="farfield-methods-") as folder:
+        path = Path(folder) / Path(where["file"]).name
+        path.write_text(where["source"])
+        use(path)
+
+
+def look_for_weights(spec: ModelSpec, file: Path | None) -> None:
+    """Look for pretrained weights also where the sender has them, on the same machine or a shared file system.
+
+    Weights are taken by their hash: another file at that place is passed over.
+    """
+    if file is not None and file.is_file():
+        locate(spec.featurizer, str(file))
 
 
 def read_files(folder: Path) -> Files:

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from farfield.models import TimmError, WeightsError
+from farfield.reproducibility.devices import CPU
 from farfield.tasks.data_folder.store import cache_folder
+from farfield.tasks.images.computed_apart import computed_for
 from farfield.tasks.images.features import FeatureError, array_features, file_features, frozen
 from farfield.tasks.images.image_set import ImageError, ImageInput, ImageSet
 from farfield.tasks.images.layouts import images_in, unread_notes
@@ -52,16 +54,21 @@ def find_files(paths: Sequence[Path]) -> ImageSet:
     return ImageSet(shown, names, labels, domains=("",), sizes=(len(names),), classes=(), notes=tuple(notes))
 
 
-def read_files(images: ImageSet, way: ImageInput) -> Tensor:
-    """The examples of a model that was trained on image files: pixels, or features of its frozen backbone."""
+def read_files(images: ImageSet, way: ImageInput, device: torch.device = CPU) -> Tensor:
+    """The examples of a model that was trained on image files: pixels, or features of its frozen backbone.
+
+    The backbone computes on `device`; the examples are on the CPU.
+    """
     if not way.backbone:
         return _gathered(decoded(images, way.size), (len(images), 3, way.size, way.size), np.uint8)
-    return _gathered(file_features(images, way), (len(images), _width(way)), np.float32)
+    shape = (len(images), _width(way))
+    return _gathered(computed_for(device, lambda: file_features(images, way, device)), shape, np.float32)
 
 
-def read_arrays(x: Tensor, way: ImageInput) -> Tensor:
+def read_arrays(x: Tensor, way: ImageInput, device: torch.device = CPU) -> Tensor:
     """The examples of a model that was trained on features of images that were arrays."""
-    return _gathered(array_features([x], way), (len(x), _width(way)), np.float32)
+    shape = (len(x), _width(way))
+    return _gathered(computed_for(device, lambda: array_features([x], way, device)), shape, np.float32)
 
 
 def _width(way: ImageInput) -> int:
