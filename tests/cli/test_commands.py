@@ -209,7 +209,7 @@ def test_list_and_show_say_what_there_is(farfield: Command) -> None:
     assert algorithms["fedadam"]["composable"] == "client, server"
     assert algorithms["erm"]["composable"] == "no"
     engines = json.loads(farfield("list", "engines", "--json").out)
-    assert [engine["name"] for engine in engines] == ["local", "batched", "batched-func", "flower"]
+    assert [engine["name"] for engine in engines] == ["auto", "local", "batched", "batched-func", "flower"]
     assert engines[0]["available"] is True
     tasks = {t["name"]: t for t in json.loads(farfield("list", "tasks", "--json").out)}
     assert tasks["rotated-digits"]["domains"] == ["0", "15", "30", "45", "60", "75"]

@@ -17,3 +17,8 @@ def test_a_dry_run_prints_plan_and_estimate_and_stops(farfield: Callable[..., Ra
     assert "2 rounds of 2 methods were timed" in ran.out
     assert "nothing was run (--dry-run)" in ran.out
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_names_the_engine_and_why(farfield: Callable[..., Ran]) -> None:
+    ran = farfield("bench", "rotated-digits", "-a", "fedavg", "--seeds", "1", "--rounds", "2", "--dry-run")
+    assert "engine: batched (the model is small, and several clients are trained at once)" in ran.out

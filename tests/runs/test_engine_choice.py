@@ -174,7 +174,7 @@ def test_a_server_that_starts_again_still_knows_which_rounds_were_skipped(tmp_pa
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"engine": "vectorized"}, "no engine 'vectorized'; there are local, batched, batched-func and flower"),
+        ({"engine": "vectorized"}, "no engine 'vectorized'; there are auto, local, batched, batched-func and flower"),
         ({"engine": "flowers"}, "did you mean 'flower'"),
         ({"engine": "flower", "parallel": 2}, "one run is made after the other"),
         ({"engine": "flower", "workers": 0}, "workers must be at least 1, not 0"),

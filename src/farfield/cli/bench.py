@@ -52,7 +52,7 @@ from farfield.runs.bench import bench as run_bench
 from farfield.runs.bench import can_probe, runs_at_once
 from farfield.runs.device_checks import with_precision
 from farfield.runs.dry_run import dry_run
-from farfield.runs.engine_choice import AUTO
+from farfield.runs.engine_choice import AUTO, choose_engine
 from farfield.runs.engines import check_engine
 from farfield.runs.grid.axes import read_axes
 from farfield.runs.grid.sweep import sweep as run_sweep
@@ -350,6 +350,9 @@ def bench(
             share=read_share(share),
             at_once=runs_at_once(engine, workers, parallel, devices),
             probe=can_probe(engine, devices),
+            choose=lambda plan, jobs: choose_engine(
+                engine, plan, loaded, jobs, workers=workers, parallel=parallel, devices=devices, on=on
+            ),
         )
         ready(found.plan)
         for line in [*found.lines(), "nothing was run (--dry-run)"]:

@@ -125,7 +125,7 @@ ENGINES = {
     entry.name: entry
     for entry in (
         EngineEntry(
-            "auto", "batched for small models of which several are trained at once, otherwise local; the default"
+            "auto", "the default: batched for small models of which several are trained at once, otherwise local"
         ),
         EngineEntry("local", "all clients on this machine, in one process or in N workers of one thread each"),
         EngineEntry(

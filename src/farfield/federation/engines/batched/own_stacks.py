@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from farfield.federation.engines.batched.planned_client import STACK_NUMBERS
 from farfield.federation.phase import is_local_training
 
 #: Clients in a stack at most: nearly all of the gain is there at this number.
 MOST_CLIENTS = 32
+#: Numbers in the parameters of a stack at most. It decides the last bits of a result, so it stays as it is.
+MOST_NUMBERS = 1 << 24
 #: Rows in a mini-batch of a stack at most; all outputs of all layers are held for them.
 MOST_ROWS = 2048
 #: What a mini-batch of all rows of a client is taken for.
@@ -25,7 +26,7 @@ TOO_LARGE = "two such models, or two such mini-batches, are more than a stack ma
 
 def most_together(algorithm: Any, phase: str, parameters: int) -> int:
     """Return how many clients may be in one stack."""
-    most = min(MOST_CLIENTS, STACK_NUMBERS // max(1, parameters))
+    most = min(MOST_CLIENTS, MOST_NUMBERS // max(1, parameters))
     if is_local_training(getattr(algorithm, phase)):
         most = min(most, MOST_ROWS // (algorithm.params.batch_size or ALL_ROWS))
     return max(1, most)
