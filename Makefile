@@ -11,7 +11,7 @@ PEERS := .venv-peers
 .NOTPARALLEL:
 .PHONY: help setup demo test test-slow lint types imports docs docs-examples battery mutants mutants-short overhead speed speed-short peers \
 	flower-overhead startup \
-	attacks attacks-short kill kills-short soak soak-short fuzz fuzz-short operations secure-sums flower-versions licences simulation cluster deployment timm \
+	attacks attacks-short kill kills-short soak soak-short many-nodes fuzz fuzz-short operations secure-sums flower-versions licences simulation cluster deployment timm \
 	deployment-short watch devices gpu studies-short clean distclean
 
 help: ## show this list
@@ -112,8 +112,11 @@ kill: setup ## random kills of benches, workers, servers and sites, over 200 in 
 kills-short: setup ## benches and workers alone, cut short enough for every change
 	FARFIELD_SHORT=1 $(ONE_BY_ONE) tests/kills -k "not test_killed_deployment"
 
-soak: setup ## 1,000 rounds with 30 % of the replies in trouble, and 200 nodes against one server
-	$(ONE_BY_ONE) --timeout 6000 tests/soak
+soak: setup ## 1,000 rounds with 30 % of the replies in trouble, and 200 simulated sites against one server
+	$(ONE_BY_ONE) --timeout 6000 tests/soak/test_soak.py tests/soak/test_many_sites.py
+
+many-nodes: setup ## 200 nodes of Flower with a key and a connection each, against one server: hours on two cores
+	$(ONE_BY_ONE) --timeout 20000 tests/soak/test_many_nodes.py
 
 soak-short: setup ## the same, with few rounds and nodes
 	FARFIELD_SHORT=1 $(ONE_BY_ONE) tests/soak
