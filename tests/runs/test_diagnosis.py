@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,34 @@ def test_a_long_bench_has_one_by_default_and_a_failure_of_it_stops_no_bench(
     run(tmp_path / "long", resume=True)  # it is there for these data, and is not made again
     with pytest.raises(ValueError, match="singular"):
         run(tmp_path / "asked", diagnose=True)
+
+
+def test_it_is_made_beside_the_runs_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "WORTH_ROUNDS", 6)
+    made = diagnosis.diagnose
+
+    def noted(*given: object, **options: object) -> object:
+        (tmp_path / "process").write_text(str(os.getpid()))
+        return made(*given, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(diagnosis, "diagnose", noted)
+    ff.bench(task(), algorithms="fedavg", seeds=1, rounds=2, parallel=2, out=tmp_path / "bench")
+    assert read_diagnosis(tmp_path / "bench") == ff.diagnose(task(), quick=True)
+    assert int((tmp_path / "process").read_text()) != os.getpid()
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("a singular matrix")
+
+    monkeypatch.setattr(diagnosis, "diagnose", fails)
+    with pytest.warns(UserWarning, match="left out: a singular matrix"):
+        ff.bench(task(), algorithms="fedavg", seeds=1, rounds=2, parallel=2, out=tmp_path / "failed")
+
+    def ends(*_: object, **__: object) -> None:
+        os._exit(3)
+
+    monkeypatch.setattr(diagnosis, "diagnose", ends)
+    with pytest.warns(UserWarning, match="left out: its process ended"):
+        ff.bench(task(), algorithms="fedavg", seeds=1, rounds=2, parallel=2, out=tmp_path / "ended")
 
 
 def test_a_damaged_diagnosis_is_none(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from farfield.report.collect import collect
 from farfield.reproducibility.devices import CPU, devices_named, processes_at_once
 from farfield.runs.callbacks import Callback, check_callbacks, telling
 from farfield.runs.device_checks import check_device, with_precision
-from farfield.runs.diagnosis import attach_diagnosis
+from farfield.runs.diagnosis import diagnosis_beside
 from farfield.runs.engine_choice import AUTO, choose_engine
 from farfield.runs.engines import STACKING, check_engine, engine_here, engine_named, open_engine
 from farfield.runs.estimate import estimate, is_long
@@ -191,8 +191,6 @@ def bench(
             _announce(
                 tell, plan, task, folder, added, jobs_left, at_once, probe=probe, here=on is None, stacked=stacked
             )
-        if part is None or part.number == 1:
-            attach_diagnosis(plan, task, folder, diagnose)
         # A bench that is there already needs no engine and no cluster, and starting one can take a while.
         idle = not missing_jobs(plan, task, folder, part) and not trials_missing(plan, task, folder)
         place = held.enter_context(open_place(None if idle else on, tell or (lambda _: None)))
@@ -215,7 +213,13 @@ def bench(
         jobs = {job: job.folder(folder) for job in plan.jobs(task)}
         with telling(callbacks, plan, folder, jobs, observer or Silent()) as teller:
             name = engine if missing_jobs(plan, task, folder, part) else "local"
-            with open_engine(name, plan, task, workers, devices) as opened:
+            wanted = diagnose if part is None or part.number == 1 else False
+            # A process is not forked beside Ray's threads, beside a GPU, or where one process was asked for.
+            apart = on is None and engine_named(name).parallel and devices == (CPU,) and parallel != 1
+            with (
+                diagnosis_beside(plan, task, folder, wanted, apart=apart),
+                open_engine(name, plan, task, workers, devices) as opened,
+            ):
                 run_sweep(
                     plan,
                     task,
