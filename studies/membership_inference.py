@@ -39,6 +39,7 @@ from farfield.models import ModelSpec, build_model, probabilities
 from farfield.privacy.accountant import largest_epsilon, noise_for
 from farfield.privacy.release import Release, releases_of
 from farfield.report.svg import Scale, add, canvas, nice_ticks, serialise, text
+from farfield.reproducibility.devices import CPU
 from farfield.reproducibility.threads import one_thread
 from farfield.tasks import load
 from farfield.tasks.task import Domain
@@ -81,6 +82,8 @@ SETUPS = (OVER_TRAINED, USUAL)
 
 class Members:
     """The clients of one federation: of each domain the rows that are trained on."""
+
+    device = CPU
 
     def __init__(self, domains: Sequence[Domain], chosen: Sequence[Tensor]) -> None:
         self._domains, self._chosen = list(domains), list(chosen)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from farfield.tasks.task import Domain
 from studies.false_alarms import shared_training
-from studies.membership_inference import added, attack, draw, success
+from studies.membership_inference import USUAL, added, attack, draw, success, trained
 from studies.new_site_coverage import simulated
 from studies.power import found
 
@@ -55,6 +58,22 @@ def test_the_lower_bound_stays_below_the_epsilon_of_a_mechanism_that_reaches_it(
     members = rng.random((100, 200)) < 0.5
     told = np.where(rng.random(members.shape) < np.e / (1 + np.e), members, ~members).astype(float)
     assert 0.85 < success(told, members).epsilon <= 1.0
+
+
+@pytest.mark.parametrize("noise", [None, 1.0])
+def test_a_federation_of_the_attack_is_trained_on_the_chosen_rows_alone(noise: float | None) -> None:
+    setup = replace(USUAL, rounds=2)
+    draw_rows = torch.Generator().manual_seed(0)
+    made = [Domain(name, torch.randn(20, 3, generator=draw_rows), torch.arange(20) % 2) for name in "ab"]
+    chosen = [torch.arange(10), torch.arange(5, 15)]
+    model = trained(setup, made, chosen, noise, seed=0)
+    for domain, rows in zip(made, chosen, strict=True):
+        outside = torch.ones(20, dtype=torch.bool)
+        outside[rows] = False
+        domain.x[outside] += 5.0
+    assert torch.equal(model.vector, trained(setup, made, chosen, noise, seed=0).vector)
+    made[0].x[chosen[0]] += 5.0
+    assert not torch.equal(model.vector, trained(setup, made, chosen, noise, seed=0).vector)
 
 
 def test_parts_of_the_study_are_put_together(tmp_path: Path) -> None:
