@@ -13,7 +13,8 @@ from farfield.errors import UserError
 from farfield.records import RecordsError, difference, read_config, sole_writer, write_config
 from farfield.records.setting_text import readable, value_text
 from farfield.records.tuning_trials import TUNING, read_trials
-from farfield.runs.engines import LocalEngine
+from farfield.runs.engine_choice import AUTO, choose_engine
+from farfield.runs.engines import engine_here
 from farfield.runs.places import check_place, open_place
 from farfield.runs.plan import Plan, check_counts, check_variants, make_plan
 from farfield.runs.processes import Observer
@@ -154,13 +155,15 @@ def tune(
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="farfield-"))
     with _opened(plan, folder, resume=resume, fresh=fresh):
         ready(plan)
+        jobs = [job for job in plan.jobs(task) for _ in range(trials)]
+        chosen = choose_engine(AUTO, plan, task, jobs, workers=workers, parallel=parallel, on=on)
         with open_place(on if trials_missing(plan, task, folder) else None, tell) as place:
             plan = run_studies(
                 plan,
                 task,
                 folder,
                 parallel=parallel,
-                engine=LocalEngine(workers),
+                engine=engine_here(chosen.engine, chosen.workers),
                 place=place,
                 checkpoint_every=checkpoint_every,
                 observer=observer,
