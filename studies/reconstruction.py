@@ -79,11 +79,16 @@ from farfield.tasks.task import Fitted
 HOSPITALS = Path(__file__).parents[1] / "examples" / "hospitals"
 TRAINING = ("cleveland", "hungarian", "switzerland")
 WAYS = ("repeats", "runs", "rounds", "patient", "few-units", "few-rows", "average")
+#: Two scales by the privacy of a site.
+Scales = dict[str, tuple[float, float]]
 #: How near a guess must come in every feature.
 NEAR = 0.05
-#: The scales of the first layer and of the head, by the privacy of the site. Small, so that several local steps all see
-#: nearly the same model; with privacy so large that a row's gradient, or an update, is at least as long as `clip`.
-SCALES = {"none": (1e-2, 1e-3), "record": (0.1, 1.0), "client": (1e-3, 30.0)}
+#: The scales of the first layer and of the head, by the privacy of the site. So small that several local steps all see
+#: nearly the same model, and not so small that an update drowns in the rounding of the weights; with privacy so large
+#: that a row's gradient, or an update, is at least as long as `clip`.
+SCALES: Scales = {"none": (0.1, 0.1), "record": (0.1, 1.0), "client": (1e-3, 30.0)}
+#: The same for models with few rows per unit, which show these rows at any scale: small, to be reached in fewer rounds.
+SCALES_APART: Scales = {**SCALES, "none": (1e-2, 1e-3)}
 
 
 def write_hospitals(folder: Path, made_up: bool) -> None:
@@ -189,11 +194,6 @@ class Victim:
         return f"{epsilon_text(epsilon_of(releases, params.delta))} for each {params.privacy}"
 
     @property
-    def scales(self) -> tuple[float, float]:
-        """The scales of the first layer and of the head of a model that shows rows."""
-        return SCALES[self.algorithm.params.privacy]
-
-    @property
     def rows(self) -> Tensor:
         """The site's prepared training rows: what the attacker is after."""
         training, _ = self.data.split(self.agreed, self.federation.seed)
@@ -282,7 +282,7 @@ def crafted(victim: Victim, number: int) -> Tensor:
     part = number % windows
     shares = 0.004 + 0.992 * torch.linspace(part / windows, (part + 1) / windows, units)
     at = torch.distributions.Normal(0.0, 1.2).icdf(shares)
-    return with_units(victim, along.repeat(units, 1), at, torch.ones(units))
+    return with_units(victim, SCALES, along.repeat(units, 1), at, torch.ones(units))
 
 
 def apart(victim: Victim, number: int, live: int | None = None) -> Tensor:
@@ -301,12 +301,12 @@ def apart(victim: Victim, number: int, live: int | None = None) -> Tensor:
     if live is not None:
         at[live:] = (middle + 8 * spread)[live:]
     # Signs in turn: a row in two units leads to no sure prediction, which would have no gradient.
-    return with_units(victim, along, at, torch.tensor([1.0, -1.0]).repeat(units)[:units])
+    return with_units(victim, SCALES_APART, along, at, torch.tensor([1.0, -1.0]).repeat(units)[:units])
 
 
-def with_units(victim: Victim, along: Tensor, at: Tensor, signs: Tensor) -> Tensor:
+def with_units(victim: Victim, scales: Scales, along: Tensor, at: Tensor, signs: Tensor) -> Tensor:
     """Return parameters whose units look along directions from a threshold on, with a sign for each unit."""
-    layout, (width, head_scale) = victim.model.layout, victim.scales
+    layout, (width, head_scale) = victim.model.layout, scales[victim.algorithm.params.privacy]
     first, bias, head = (name for name in layout.slices if name != "head.0.bias")
     parameters = torch.zeros_like(victim.model.vector)
     parameters[layout.slices[first]] = (width * along).reshape(-1)
