@@ -9,10 +9,8 @@ import pytest
 import torch
 
 pytest.importorskip("flwr")
-from farfield.deployment.site.guard import SiteGuard
 from farfield.deployment.site.ledger import Ledger
 from farfield.deployment.site.shown_rows import shown_rows
-from farfield.federation.engines.flower.node import Guard
 from farfield.models import ModelSpec, build_model
 from studies.reconstruction import Allowed, Victim, attack, crafted, write_hospitals
 
@@ -23,11 +21,9 @@ def hospitals(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_a_guard_the_attack_gets_the_rows(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_guard_the_attack_gets_the_rows(hospitals: Path) -> None:
     """The attack works; what stops it is the guard."""
-    monkeypatch.setattr(SiteGuard, "before", Guard.before)
-    monkeypatch.setattr(SiteGuard, "after", Guard.after)
-    loot = attack(Victim(hospitals), "repeats", questions=12)
+    loot = attack(Victim(hospitals, guarded=False), "repeats", questions=12)
     assert int(loot.found.sum()) > 40, "of 54"
 
 
@@ -37,19 +33,22 @@ def test_the_guard_leaves_nothing_to_the_attack(hospitals: Path, way: str) -> No
     assert int(loot.found.sum()) == 0
 
 
-@pytest.mark.parametrize("way", ["few-units", "patient"])
-def test_what_remains_is_a_row_that_lies_far_out(hospitals: Path, way: str) -> None:
-    """An honest update shows such a row as well, now and then; with `shown_rows = 0` a site does not send it."""
-    assert int(attack(Victim(hospitals), way, questions=10).found.sum()) <= 3
+@pytest.mark.parametrize(("way", "most"), [("few-units", 3), ("patient", 6), ("few-rows", 9), ("average", 5)])
+def test_what_remains_is_a_few_rows_in_ten_rounds(hospitals: Path, way: str, most: int) -> None:
+    """An honest update shows single rows as well, now and then; with `shown_rows = 0` a site does not send it."""
+    assert 0 < int(attack(Victim(hospitals), way, questions=10).found.sum()) <= most
 
 
-def test_no_row_is_shown_where_the_operator_allows_none(hospitals: Path) -> None:
+@pytest.mark.parametrize("way", ["few-units", "patient", "few-rows", "average"])
+def test_no_row_is_shown_where_the_operator_allows_none(hospitals: Path, way: str) -> None:
     strict = Victim(hospitals, limits={"limits": {"shown_rows": 0}})
-    assert int(attack(strict, "few-units", questions=10).found.sum()) == 0
+    assert int(attack(strict, way, questions=10).found.sum()) == 0
 
 
 @pytest.mark.slow
-def test_the_last_look_stops_a_server_that_sticks_to_the_rounds_and_the_bound_hinders_it(tmp_path: Path) -> None:
+def test_the_last_look_stops_a_patient_server_without_the_bound_and_the_bound_hinders_it_without_the_look(
+    tmp_path: Path,
+) -> None:
     """The bound alone grows with the rounds, because honest models do: within it some rows come back."""
     found = {}
     for number, limits in enumerate(
@@ -57,7 +56,7 @@ def test_the_last_look_stops_a_server_that_sticks_to_the_rounds_and_the_bound_hi
     ):
         folder = tmp_path / str(number)
         write_hospitals(folder, made_up=True)
-        found[number] = int(attack(Victim(folder, limits={"limits": limits}), "rounds", questions=10).found.sum())
+        found[number] = int(attack(Victim(folder, limits={"limits": limits}), "patient", questions=10).found.sum())
     assert found[0] > 30, "without both"
     assert found[1] == 0, "the bound is off, the last look is on"
     assert 0 < found[2] < 15, "the bound is on, the last look is off"
