@@ -10,7 +10,8 @@ import torch
 
 pytest.importorskip("flwr")
 from farfield.deployment.site.ledger import Ledger
-from farfield.deployment.site.shown_rows import shown_rows
+from farfield.deployment.site.shown_rows import MEMORY, shown_before, shown_rows
+from farfield.federation.refusal import Refused
 from farfield.models import ModelSpec, build_model
 from studies.reconstruction import Allowed, Victim, attack, crafted, write_hospitals
 
@@ -45,6 +46,32 @@ def test_no_row_is_shown_where_the_operator_allows_none(hospitals: Path, way: st
     assert int(attack(strict, way, questions=10).found.sum()) == 0
 
 
+def test_a_server_that_takes_few_rows_at_a_time_gets_few_in_all(hospitals: Path) -> None:
+    """The site remembers which rows it has shown, also when its process is started again."""
+    limited = Victim(hospitals, limits={"limits": {"shown_rows": 2, "shown_in_all": 3}}, rounds=30)
+    assert 0 < int(attack(limited, "few-rows", questions=30).found.sum()) <= 3
+    assert any("more than 3 different rows" in reason for reason in limited.refused)
+    memory = hospitals / "cleveland" / "state" / MEMORY
+    assert memory.stat().st_mode & 0o077 == 0
+    kept = json.loads(memory.read_text())["rows"]
+    assert len(kept) == 3
+    assert shown_before(memory.parent) == frozenset(kept)
+    memory.write_text(memory.read_text().replace(kept[0], "0" * 32))
+    with pytest.raises(Refused, match="cannot be read"):
+        shown_before(memory.parent)
+
+
+@pytest.mark.slow
+def test_over_many_rounds_the_defaults_leave_ten_rows(hospitals: Path) -> None:
+    found = {}
+    for most in (10, 54):
+        folder = hospitals / str(most)
+        write_hospitals(folder, made_up=True)
+        victim = Victim(folder, limits={"limits": {"shown_in_all": most}}, rounds=60)
+        found[most] = int(attack(victim, "few-rows", questions=60).found.sum())
+    assert found[10] <= 10 < 20 < found[54]
+
+
 @pytest.mark.slow
 def test_the_last_look_stops_a_patient_server_without_the_bound_and_the_bound_hinders_it_without_the_look(
     tmp_path: Path,
@@ -71,12 +98,12 @@ def test_the_rows_that_an_update_shows_are_counted() -> None:
     update = torch.zeros_like(model.vector)
     update[model.layout.slices[first]] = (weights @ rows).reshape(-1)
     update[model.layout.slices[bias]] = weights.sum(dim=1)
-    assert shown_rows({"update": update}, model.vector, model.layout, rows) == 3
+    assert torch.equal(shown_rows({"update": update}, model.vector, model.layout, rows), rows)
     mixed = torch.tensor([[0.3, -0.2, 0.7], [0.1, 0.5, 0.3], [-0.4, 0.2, 0.9]])
     update[model.layout.slices[first]] = (mixed @ rows).reshape(-1)
     update[model.layout.slices[bias]] = mixed.sum(dim=1)
-    assert shown_rows({"update": update, "loss": 0.1}, model.vector, model.layout, rows) == 0
-    assert shown_rows({"update": update}, model.vector, model.layout, torch.zeros(3, 1, 2)) == 0
+    assert len(shown_rows({"update": update, "loss": 0.1}, model.vector, model.layout, rows)) == 0
+    assert len(shown_rows({"update": update}, model.vector, model.layout, torch.zeros(3, 1, 2))) == 0
 
 
 def ask(victim: Victim, parameters: torch.Tensor, round: int = 1, run: str = "run") -> str:

@@ -14,6 +14,7 @@ from farfield.errors import UserError
 from farfield.tasks import Task, load_table
 from farfield.tasks.user_data.preparation import TablePreparation
 from farfield.tasks.user_data.table import read_rows
+from farfield.tasks.user_data.table_file import TableError, read_frame
 from tests.tasks.tables import visits, write
 
 
@@ -298,3 +299,16 @@ def test_another_file_has_another_fingerprint(tmp_path: Path) -> None:
     before = read(frame, tmp_path).data_hash
     frame.loc[3, "age"] += 1
     assert read(frame, tmp_path).data_hash != before
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "dictionary"])
+def test_a_parquet_file_with_text_that_is_not_utf8_is_refused_in_a_sentence(tmp_path: Path, packed: bool) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    good = pa.array(["north", "south", "north"])
+    broken = pa.Array.from_buffers(good.type, 3, [None, good.buffers()[1], pa.py_buffer(b"\xffor\xfehsouthnorth")])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), broken) if packed else broken
+    pq.write_table(pa.table({"hospital": column, "died": [0, 1, 0]}), tmp_path / "visits.parquet")
+    with pytest.raises(TableError, match=r"'visits.parquet' is not a Parquet file that can be read: .*UTF8"):
+        read_frame(tmp_path / "visits.parquet")

@@ -76,9 +76,14 @@ SENTENCES: Mapping[str, str] = {
     "few-rows": "this site has {rows} training rows, and its operator asks for at least {least}",
     "few-update-rows": "the update would be of {rows} rows, and this site's operator asks for at least {least}",
     "few-validation-rows": "this site has {rows} validation rows, and its operator asks for at least {least}",
+    # How many rows it would be is not told: whoever asks could search for rows by it.
     "shows-rows": (
-        "the update would show {rows} single rows of this site, and its operator allows {most}; this round goes on "
-        "without the site"
+        "the update would show more than {most} single rows of this site, and its operator allows no more; this round "
+        "goes on without the site"
+    ),
+    "shows-rows-in-all": (
+        "with this update, more than {most} different rows of this site would have been shown, and its operator allows "
+        "no more; this round goes on without the site"
     ),
     "first-model": "the model of round 1 is not the one that the approved seed makes; it differs by {change:.3g}",
     "model-change": (

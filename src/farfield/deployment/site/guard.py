@@ -34,7 +34,7 @@ from farfield.deployment.site.plausible_model import (
     save_anchor,
     steps_ratio,
 )
-from farfield.deployment.site.shown_rows import shown_rows
+from farfield.deployment.site.shown_rows import hashes_of, remember, shown_before, shown_rows
 from farfield.federation.client import Client
 from farfield.federation.engines.flower.node import Guard, Question
 from farfield.federation.engines.flower.run_assignment import Assignment
@@ -75,17 +75,24 @@ class SiteGuard(Guard):
         rows = min(outcome.samples, outcome.examples) if outcome.examples else outcome.samples
         if question.phase != EVALUATE and rows < self._site.limits.update_rows:
             raise Refused("few-update-rows", rows=rows, least=self._site.limits.update_rows)
-        if question.phase != EVALUATE:
-            self._need_hidden_rows(question, outcome)
         with self.ledger.open_book() as book:
+            if question.phase != EVALUATE:
+                self._need_hidden_rows(question, outcome)
             book.note_answer(question.phase, _content(question), fingerprint(dict(outcome.values)))
 
     def _need_hidden_rows(self, question: Question, outcome: Outcome) -> None:
-        """Refuse an answer that shows more single rows than the limits allow."""
-        x = question.client.training.all().x
+        """Refuse an answer that shows more single rows than the limits allow, by itself or with all answers before."""
+        limits, x = self._site.limits, question.client.training.all().x
         rows = shown_rows(outcome.values, question.broadcast.parameters, question.model.layout, x)
-        if rows > self._site.limits.shown_rows:
-            raise Refused("shows-rows", rows=rows, most=self._site.limits.shown_rows)
+        if len(rows) > limits.shown_rows:
+            raise Refused("shows-rows", most=limits.shown_rows)
+        before = shown_before(self._folder)
+        together = before | hashes_of(rows)
+        if together == before:
+            return
+        if len(together) > limits.most_shown:
+            raise Refused("shows-rows-in-all", most=limits.most_shown)
+        remember(self._folder, together)
 
     def question(self, exchange: str, *content: Any) -> None:
         """Enter a question outside the rounds. Refuses more different ones than there are runs, or rounds in them."""

@@ -7,6 +7,7 @@ update_rows = 8           # fewest rows that an update, a gradient or statistics
 validation_rows = 2       # fewest rows that validation figures may be of
 model_change = 5.0        # how often the change that the method is expected to make in a round is accepted
 shown_rows = 3            # most training rows that an update may show to a division of its gradients
+shown_in_all = 10         # most different training rows that all updates together may show
 parameters = 10000000     # most parameters of a model that is larger than this site's own columns make it
 
 A server cannot set them, and they are part of what the operator approves.
@@ -28,6 +29,7 @@ class Limits(BaseModel):
     validation_rows: int = Field(2, ge=1)
     model_change: float = Field(5.0, gt=0)
     shown_rows: int = Field(3, ge=0)
+    shown_in_all: int = Field(10, ge=0)
     parameters: int = Field(10_000_000, ge=1)
 
     @property
@@ -37,5 +39,11 @@ class Limits(BaseModel):
             f"Limits: {self.runs} run{'s' if self.runs > 1 else ''}, one answer per phase and round; at least "
             f"{self.rows} training rows, {self.update_rows} rows in an update and {self.validation_rows} in validation "
             f"figures; a model that changes over {self.model_change:g} times as much as the method does is "
-            f"refused, and so is an update that shows more than {self.shown_rows} rows."
+            f"refused, and so is an update that shows more than {self.shown_rows} rows, or with those before it more "
+            f"than {self.most_shown}."
         )
+
+    @property
+    def most_shown(self) -> int:
+        """The most different rows that all updates together may show: at least those that one update may."""
+        return max(self.shown_rows, self.shown_in_all)

@@ -1,4 +1,4 @@
-"""Count the rows that an answer shows to whoever looks for them, before it leaves.
+"""Find the rows that an answer shows to whoever looks for them, before it leaves, and remember those that were shown.
 
 The gradient of a unit of the first layer by its weights is a weighted sum of rows, and the gradient by its bias is the
 sum of the same weights. Where one row alone makes a unit's gradient, or the difference of two units' gradients, the
@@ -7,17 +7,28 @@ compares the results with its own rows.
 
 It covers models whose first layer is linear in the prepared features, and these two ways of division alone: a server
 that needs three units for a row is not noticed here.
+
+A server that takes few rows in each round has most of a small site's rows in the end. So the site remembers which rows
+it has shown, by their hashes, in a file that only its user can read.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from farfield.federation.refusal import Refused
 from farfield.models import Layout
+from farfield.records.checked_files import read_checked_json, write_checked_json
+from farfield.records.checksums import DamagedFile
+
+#: The file in the site's state folder that remembers which rows were shown.
+MEMORY = "shown-rows.json"
 
 #: A row counts as shown where a quotient is this near to it in every prepared feature.
 NEAR = 0.05
@@ -27,16 +38,37 @@ ALL_PAIRS = 128
 BLOCK = 1 << 25
 
 
-def shown_rows(values: Mapping[str, Any], parameters: Tensor, layout: Layout, rows: Tensor) -> int:
-    """Return how many of the prepared rows an answer shows, given the model that was asked with."""
+def shown_rows(values: Mapping[str, Any], parameters: Tensor, layout: Layout, rows: Tensor) -> Tensor:
+    """Return the prepared rows that an answer shows, given the model that was asked with."""
     layer = _first_layer(layout, rows)
     if layer is None:
-        return 0
+        return rows[:0]
     found = torch.zeros(len(rows), dtype=torch.bool)
     for value in values.values():
         if isinstance(value, Tensor) and tuple(value.shape) == (layout.parameters,):
             found |= _shown(value.double(), parameters.double(), layer, rows.double())
-    return int(found.sum())
+    return rows[found]
+
+
+def shown_before(folder: Path) -> frozenset[str]:
+    """Return the hashes of the rows that this site has shown so far, in whatever run."""
+    try:
+        return frozenset(map(str, read_checked_json(folder / MEMORY)["rows"]))
+    except FileNotFoundError:
+        return frozenset()
+    except (DamagedFile, KeyError, TypeError):
+        raise Refused("ledger") from None
+
+
+def remember(folder: Path, shown: frozenset[str]) -> None:
+    """Write the hashes of all rows that were shown, before the answer leaves."""
+    write_checked_json(folder / MEMORY, {"rows": sorted(shown)})
+    (folder / MEMORY).chmod(0o600)
+
+
+def hashes_of(rows: Tensor) -> frozenset[str]:
+    """Return a hash of each row. A row that is prepared otherwise in another run counts as another one."""
+    return frozenset(hashlib.sha256(row.numpy().tobytes()).hexdigest()[:32] for row in rows.contiguous().cpu())
 
 
 def _first_layer(layout: Layout, rows: Tensor) -> tuple[slice, slice, tuple[int, int]] | None:

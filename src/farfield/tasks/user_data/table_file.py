@@ -180,6 +180,7 @@ def _parquet(path: Path) -> DataFrame:
     try:
         check_parquet(path)
         frame = pd.read_parquet(path)
+        _check_texts(frame)
         # A named index was a column before somebody made it the index, and may still be one as well.
         levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
         return frame.reset_index(level=levels) if levels else frame
@@ -187,6 +188,17 @@ def _parquet(path: Path) -> DataFrame:
         raise TableError(str(error)) from error
     except (pa.ArrowException, *UNPACKING_ERRORS) as error:
         raise TableError(f"'{path.name}' is not a Parquet file that can be read: {_first_line(error)}") from error
+
+
+def _check_texts(frame: DataFrame) -> None:
+    """Raise pyarrow's error for text that is not UTF-8, which otherwise shows wherever a cell is read later."""
+    import pandas as pd
+
+    for number in range(frame.shape[1]):
+        column = frame.iloc[:, number]
+        texts = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+        if isinstance(texts.dtype, pd.StringDtype):
+            texts.array.__arrow_array__().validate(full=True)
 
 
 def _text(path: Path, texts: Sequence[str], encoding: str) -> DataFrame:
