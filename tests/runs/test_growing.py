@@ -13,6 +13,7 @@ import pytest
 import farfield as ff
 from farfield.algorithms import FedAvg, build, names
 from farfield.errors import UserError
+from farfield.records import RecordsError
 from farfield.report.collect import collect
 from farfield.runs.growing import depends_on_rounds
 from tests.older_records import without_checksums
@@ -185,3 +186,16 @@ def test_an_inner_run_that_is_too_short_for_the_grown_plan_is_missing(tmp_path: 
     sweep = collect(tmp_path / "b", "test")
     assert not sweep.rows
     assert "inner runs are missing" in sweep.failures[0]["error"]
+
+
+def test_a_validation_figure_that_is_not_a_number_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    ff.train(task(3), "fedavg", tmp_path / "m", rounds=3, checkpoint_every=1)
+    run = tmp_path / "m" / "run"
+    rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        row.pop("check")
+        row["validation"]["a"] = dict.fromkeys(row["validation"]["a"], "high")
+    (run / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run / "result.json").unlink()
+    with pytest.raises(RecordsError, match="has a validation figure that is not a number; remove the folder"):
+        ff.train(task(3), "fedavg", tmp_path / "m", rounds=3, resume=True)

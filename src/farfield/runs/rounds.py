@@ -222,8 +222,15 @@ class Rounds:
         self.devices = self.devices and list(dict.fromkeys([*checkpoint.meta.get("devices", ("cpu",)), *self.devices]))
         self._leave_out()
         for row in self.records.rounds():
-            if row.get("validation"):
-                self._is_better(row["validation"])
+            try:
+                if row.get("validation"):
+                    self._is_better(row["validation"])
+            except (TypeError, ValueError, AttributeError, KeyError) as error:
+                path = self.records.path
+                raise RecordsError(
+                    f"round {row.get('round')} in '{path}' has a validation figure that is not a number; remove the "
+                    "folder to make this run again"
+                ) from error
         return state
 
     def _save(self, state: State) -> None:
